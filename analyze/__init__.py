@@ -1,0 +1,1 @@
+"""Study a recorded run: lazily, on any machine, without torch."""

@@ -1,0 +1,95 @@
+"""The physical forms of a store, chosen by the suffix of its path."""
+
+from importlib import import_module
+from pathlib import Path
+from types import ModuleType
+from typing import Literal
+
+from .model import ArraySpec, BlockReader, Document, Record, StoreReader, StoreWriter
+
+__all__ = [
+    "STORES",
+    "ArraySpec",
+    "BlockReader",
+    "Compression",
+    "Document",
+    "Fsync",
+    "Mode",
+    "Record",
+    "StoreReader",
+    "StoreWriter",
+    "create_store",
+    "open_store",
+]
+
+Mode = Literal["x", "w"]
+Compression = Literal["zstd", "none"]
+Fsync = Literal["never", "seal"] | float
+
+STORES = {".zarr": "zarr"}
+"""The module of each form, by suffix. A module has the functions `create` and `read`."""
+
+
+def create_store(
+    path: Path,
+    *,
+    mode: Mode = "x",
+    compression: Compression = "zstd",
+    fsync: Fsync = "seal",
+) -> StoreWriter:
+    """Create an empty store.
+
+    Parameters
+    ----------
+    path : Path
+        A path whose suffix names the form.
+    mode : {"x", "w"}
+        ``"x"`` refuses a path that exists; ``"w"`` replaces a store of ours, nothing else.
+    compression : {"zstd", "none"}
+        Codec of the large arrays. Every chunk has a checksum in both cases.
+    fsync : {"never", "seal"} or float
+        When data are forced to the disk: never, when a shard is sealed, or at least every so
+        many seconds.
+
+    Returns
+    -------
+    StoreWriter
+
+    Raises
+    ------
+    FileExistsError
+        If `path` exists and may not be replaced.
+    ValueError
+        If no form has this suffix.
+    """
+    writer: StoreWriter = _form(path).create(
+        path, mode=mode, compression=compression, fsync=fsync
+    )
+    return writer
+
+
+def open_store(path: Path) -> StoreReader:
+    """Open a store for reading: closed, live or left by a killed process.
+
+    Raises
+    ------
+    FileNotFoundError
+        If there is nothing at `path`.
+    FormatError
+        If what is there is not a store, or one of another version.
+    ValueError
+        If no form has this suffix.
+    """
+    reader: StoreReader = _form(path).read(path)
+    return reader
+
+
+def _form(path: Path) -> ModuleType:
+    try:
+        name = STORES[path.suffix]  # the lookup alone: a KeyError inside a store is not caught
+    except KeyError:
+        raise ValueError(
+            f"no store is named by the suffix {path.suffix!r} of {str(path)!r}; "
+            f"use one of {', '.join(STORES)}"
+        ) from None
+    return import_module(f".{name}", __name__)
