@@ -58,7 +58,9 @@ class Every(Schedule):
         if self.n < 1:
             raise ValueError(f"an interval is at least 1 step; got {self.n}")
         if not 1 <= self.burst <= self.n:
-            raise ValueError(f"a burst has 1 to {self.n} steps, as the interval has; got {self.burst}")
+            raise ValueError(
+                f"a burst has 1 to {self.n} steps, as the interval has; got {self.burst}"
+            )
         if self.stop is not None and self.stop <= self.start:
             raise ValueError(f"stop comes after start; got start {self.start}, stop {self.stop}")
 
