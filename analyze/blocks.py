@@ -6,7 +6,6 @@ from typing import Any
 import dask.array as da
 import numpy as np
 from numpy.typing import NDArray
-
 from outcrop.capture.format import BFLOAT16
 from outcrop.capture.store import BlockReader
 
@@ -75,4 +74,4 @@ def lazy_array(blocks: LazyBlocks, *, name: str) -> da.Array:
     bytes_a_record = max(int(np.prod(blocks.shape[1:])) * blocks.dtype.itemsize, 1)
     records = int(np.clip(_BLOCK_BYTES // bytes_a_record, 1, _MOST_RECORDS))
     chunks = (min(records, max(blocks.shape[0], 1)), *blocks.shape[1:])
-    return da.from_array(blocks, chunks=chunks, name=name, lock=False)  # type: ignore[no-any-return]
+    return da.from_array(blocks, chunks=chunks, name=name, lock=False)

@@ -31,7 +31,7 @@ def info(store: Path, /) -> None:
     store
         The store.
     """
-    print(describe_store(store))  # noqa: T201 - this is the command's output
+    print(describe_store(store))
 
 
 @app.command
@@ -93,9 +93,9 @@ def saturation(
         write_csv(result, csv)
     for written in (figure, csv):
         if written is not None:
-            print(f"wrote {written}")  # noqa: T201 - this is the command's output
+            print(f"wrote {written}")
     if figure is None and csv is None:
-        print(_table(result))  # noqa: T201 - this is the command's output
+        print(_table(result))
 
 
 def _draw(result: "xr.DataArray", path: Path) -> None:
@@ -132,9 +132,9 @@ def main() -> None:
         app(exit_on_error=False, print_error=False)
     except (CycloptsError, ValueError, TypeError, OSError, LookupError) as error:
         notes = "".join(f" ({note})" for note in getattr(error, "__notes__", ()))
-        print(f"outcrop: {error}{notes}", file=sys.stderr)  # noqa: T201 - the error, for a person
+        print(f"outcrop: {error}{notes}", file=sys.stderr)
         sys.exit(1)
     except ModuleNotFoundError as error:
         needs = f"this command needs {error.name}: pip install 'outcrop[analyze]'"
-        print(f"outcrop: {needs}", file=sys.stderr)  # noqa: T201 - the error, for a person
+        print(f"outcrop: {needs}", file=sys.stderr)
         sys.exit(1)

@@ -62,8 +62,8 @@ def _streams(store: StoreReader) -> Iterator[str]:
     for stream, about in store.document.get("streams", {}).items():
         records = store.length(stream)
         what = "records" if about["dimension"] == names.STEP else "rows"
-        steps = store.rows(stream)[names.STEP] if records else []
-        span = f", steps {min(steps)} to {max(steps)}" if len(steps) else ""
+        steps = store.rows(stream)[names.STEP].tolist()
+        span = f", steps {min(steps)} to {max(steps)}" if steps else ""
         yield f"stream {stream}: {records} {what}{span}"
     if store.document.get("scalars"):
         yield f"scalars: {', '.join(store.document['scalars'])}"

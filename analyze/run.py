@@ -9,7 +9,6 @@ import numpy as np
 import xarray as xr
 from dask.base import tokenize
 from numpy.typing import NDArray
-
 from outcrop.capture import format as names
 from outcrop.capture.errors import MissingRecord
 from outcrop.capture.format import HAS_VALUES, MEANINGS, Status
@@ -210,10 +209,9 @@ class Run:
         for stream, about in self.document.get("streams", {}).items():
             for path, values in self._rows(stream).items():
                 group, _, name = f"{stream}/{path}".rpartition("/")
-                dims = self._store.dims(stream, path)
-                groups.setdefault(group, {})[name] = xr.Variable(
-                    dims, values, self._store.attributes(stream, path)
-                )
+                spec = self._store.spec(stream, path)
+                variable = xr.Variable(spec.dims, values, spec.attributes)
+                groups.setdefault(group, {})[name] = variable
             for entry in about["arrays"]:
                 if entry["group"]:
                     group = f"{stream}/{entry['group']}"
@@ -310,8 +308,10 @@ class Run:
 
     def _coordinates(self, stream: str, entry: Mapping[str, Any]) -> dict[str, Any]:
         rows = self._rows(stream)
-        by_step = {name: (names.STEP, rows[name]) for name in ("epoch", "divisor") if name in rows}
-        coordinates: dict[str, Any] = {
+        by_step: dict[str, Any] = {
+            name: (names.STEP, rows[name]) for name in ("epoch", "divisor") if name in rows
+        }
+        coordinates = {
             names.STEP: rows[names.STEP],
             **by_step,
             names.STATUS: (
@@ -410,6 +410,5 @@ def _dataset(variables: Mapping[str, xr.Variable]) -> xr.Dataset:
 def _unknown(what: str, name: str, known: "list[str] | tuple[str, ...]") -> ValueError:
     most = 20
     listed = ", ".join(map(repr, known[:most])) + (", …" if len(known) > most else "")
-    return ValueError(
-        f"the run has no {what} {name!r}{did_you_mean(name, list(known))}; it has {listed or 'none'}"
-    )
+    hint = did_you_mean(name, list(known))
+    return ValueError(f"the run has no {what} {name!r}{hint}; it has {listed or 'none'}")

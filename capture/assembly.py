@@ -57,6 +57,7 @@ class Assembler:
         self._rows: dict[str, list[str]] = {}
         self._n_records = 0
         self._scalars: dict[str, int] = {}
+        store.describe(self._current_document())
 
     def write(self, item: StepData | list[ScalarRow]) -> None:
         """Commit a step, or a few scalars."""

@@ -1,15 +1,10 @@
 """The hooks of one sampled step.
 
-Backprops come from tensor hooks that forward hooks put on the outputs. Full backward hooks
-would forbid in-place operations after the layer, change gradients in the last bits and miss
-outputs that are not tensors. Where an output is a view and is changed in place afterwards, its
-tensor hook is lost without a word; then the hook on the tensor it is a view of gives the
-backprop.
-
-Hooks exist on sampled steps only, and everything is copied inside them.
+Hooks exist on sampled steps only, and everything is copied inside them: a tensor may be changed
+in place right after.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
@@ -18,8 +13,9 @@ import torch
 from torch import Tensor, nn
 from torch.utils.hooks import RemovableHandle
 
+from .backprops import Backprop, BackpropWatch, status_of
 from .format import BACKPROP, GRADIENT, INPUT, OUTPUT, Status
-from .gradients import GradientWatch, backward_pass, in_backward
+from .gradients import GradientWatch, in_backward
 from .layers import Axis
 from .layout import ChoosePositions, Layout, Layouts, Rows, take_rows
 from .pieces import is_supported, piece_of
@@ -41,18 +37,6 @@ class Pass:
     device_index: Tensor | None
     layouts: Layouts
     calls: dict[str, int] = field(default_factory=dict)
-
-
-@dataclass
-class Backprop:
-    """The backprop of one output, as it arrives: rows and status by backward pass."""
-
-    key: ArrayKey
-    number: int
-    layout: Layout
-    outputs: Rows | None
-    attached: bool = False
-    arrived: dict[int, tuple[Rows, Status]] = field(default_factory=dict)
 
 
 class StepCapture:
@@ -93,9 +77,9 @@ class StepCapture:
         self._ignoring = False
         self._pieces: dict[ArrayKey, dict[int, Piece]] = {}
         self._statuses: dict[ArrayKey, Status] = {}
-        self._backprops: list[Backprop] = []
         self._called: dict[str, None] = {}
         self._gradients = GradientWatch(plan.parameters, wanted=GRADIENT in plan.keep)
+        self._backprops = BackpropWatch(choose, self._guard)
         self._install()
 
     @property
@@ -122,8 +106,8 @@ class StepCapture:
 
     def finish(self, table: dict[str, Any]) -> StepData:
         """Give everything that was captured, as numpy arrays."""
-        for backprop in self._backprops:
-            self._settle(backprop)
+        for backprop, status, rows in self._backprops.results(self._gradients.counts):
+            self._keep(backprop.key, status, rows, backprop.layout, backprop.number)
         for name, status, gradient in self._gradients.results():
             key = ArrayKey(name, GRADIENT)
             self._statuses[key] = status
@@ -205,7 +189,7 @@ class StepCapture:
 
     def _after(self, tap: Tap, module: nn.Module, args: Any, kwargs: Any, output: Any) -> None:
         if in_backward():
-            self._again(tap, output)
+            self._backprops.meet_again(tap.name, output)
             return
         if INPUT in self._plan.keep:  # counted before the forward pass
             if self._ignoring or self._current is None:
@@ -237,7 +221,8 @@ class StepCapture:
             rows = self._take(ArrayKey(tap.name, OUTPUT, *place), tensor, layout, current, tap)
         if BACKPROP in self._plan.keep:
             key = ArrayKey(tap.name, BACKPROP, *place)
-            self._watch(Backprop(key, current.number, layout, rows), tensor)
+            backprop = Backprop(key, current.number, current.device_index, layout, rows)
+            self._backprops.watch(backprop, tensor)
 
     def _take(
         self, key: ArrayKey, tensor: Tensor, layout: Layout, current: Pass, tap: Tap
@@ -248,105 +233,19 @@ class StepCapture:
         whole = key.quantity == INPUT and tap.kind.needs_all_positions
         choose = _all_positions if whole else self._choose
         rows = take_rows(tensor, layout, current.device_index, choose)
-        self._statuses[key] = _status_of(layout)
-        self._pieces.setdefault(key, {})[current.number] = piece_of(rows, layout)
+        self._keep(key, status_of(layout), rows, layout, current.number)
         return rows
 
-    # Backward.
-    def _watch(self, backprop: Backprop, tensor: Tensor) -> None:
-        self._backprops.append(backprop)
-        if not is_supported(tensor):
-            self._statuses[backprop.key] = Status.UNSUPPORTED
-        elif not tensor.requires_grad:
-            self._statuses.setdefault(backprop.key, Status.NO_GRAD)
-        else:
-            self._attach(backprop, tensor)
-
-    def _attach(self, backprop: Backprop, tensor: Tensor) -> None:
-        backprop.attached = True
-        # Reading grad_fn first renews a stale view, on which register_hook can crash.
-        tensor.grad_fn  # noqa: B018
-        arrive = self._guard(partial(self._arrive, backprop, Status.RECORDED))
-        tensor.register_hook(arrive)
-        base = tensor._base
-        if base is not None and base.grad_fn is not None:
-            fallback = partial(self._arrive_at_base, backprop, tensor, tensor._version)
-            base.register_hook(self._guard(fallback))
-
-    def _arrive(self, backprop: Backprop, status: Status, gradient: Tensor) -> None:
-        if torch.is_grad_enabled():  # a pass that builds a graph of itself: not a training pass
-            return
-        current = self._passes[backprop.number]
-        rows = take_rows(gradient, backprop.layout, current.device_index, self._choose)
-        backprop.arrived[backward_pass()] = (rows, status)
-
-    def _arrive_at_base(
-        self, backprop: Backprop, tensor: Tensor, version: int, gradient: Tensor
+    def _keep(
+        self, key: ArrayKey, status: Status, rows: Rows | None, layout: Layout, number: int
     ) -> None:
-        # A view that was never changed has its own hook; an unused one has no backprop.
-        if tensor._version == version or backward_pass() in backprop.arrived:
-            return
-        base = tensor._base
-        if base is None:
-            return
-        if gradient.stride() != base.stride():
-            like = torch.empty_strided(
-                base.size(), base.stride(), dtype=gradient.dtype, device=gradient.device
-            )
-            gradient = like.copy_(gradient)
-        offset = tensor.storage_offset() - base.storage_offset()
-        view = torch.as_strided(gradient, tensor.size(), tensor.stride(), offset)
-        self._arrive(backprop, Status.RECORDED_BASE, view)
-
-    def _again(self, tap: Tap, output: Any) -> None:
-        """Meet a layer again while a checkpoint recomputes it.
-
-        Never a new record. Only where the first pass ran without a graph does the recomputed
-        output carry the backprop; it is recognised by its values.
-        """
-        for path, tensor in flatten(output):
-            if not (tensor.requires_grad and is_supported(tensor)):
-                continue
-            for backprop in self._backprops:
-                if self._is_recomputed(backprop, tap.name, path, tensor):
-                    self._attach(backprop, tensor)
-                    break
-
-    def _is_recomputed(self, backprop: Backprop, name: str, path: str, tensor: Tensor) -> bool:
-        key = backprop.key
-        if backprop.attached or (key.name, key.path) != (name, path):
-            return False
-        if backprop.outputs is None:
-            return True
-        index = self._passes[backprop.number].device_index
-        again = take_rows(tensor, backprop.layout, index, self._choose)
-        return torch.equal(again.values, backprop.outputs.values)
-
-    def _settle(self, backprop: Backprop) -> None:
-        counted = [
-            found for number, found in backprop.arrived.items() if self._gradients.counts(number)
-        ]
-        if not counted:
-            if backprop.attached:
-                self._statuses.setdefault(backprop.key, Status.UNUSED)
-            return
-        rows = _summed([rows for rows, _ in counted])
-        bare = [status for _, status in counted if status is not Status.RECORDED]
-        self._statuses[backprop.key] = bare[0] if bare else _status_of(backprop.layout)
-        parts = self._pieces.setdefault(backprop.key, {})
-        parts[backprop.number] = piece_of(rows, backprop.layout)
+        """Keep what came of an array in a forward pass: its values, or why there are none."""
+        if rows is None:
+            self._statuses.setdefault(key, status)
+        else:
+            self._statuses[key] = status
+            self._pieces.setdefault(key, {})[number] = piece_of(rows, layout)
 
 
 def _all_positions(n: int) -> Tensor | None:
     return None
-
-
-def _status_of(layout: Layout) -> Status:
-    return Status.RECORDED if layout.batch is not None else Status.NO_EXAMPLE_AXIS
-
-
-def _summed(rows: Sequence[Rows]) -> Rows:
-    total = rows[0].values
-    for other in rows[1:]:
-        total = total + other.values
-    return Rows(total, rows[0].spatial, rows[0].positions)

@@ -24,7 +24,9 @@ print(float(saturation(open_run({path!r}), 0.99).sum()))
 def run_without(modules, code):
     blocked = f"import sys; sys.modules.update(dict.fromkeys({tuple(modules)!r}))\n"
     return subprocess.run(
-        [sys.executable, "-W", "error", "-c", blocked + code], capture_output=True, text=True,
+        [sys.executable, "-W", "error", "-c", blocked + code],
+        capture_output=True,
+        text=True,
         check=False,
     )
 

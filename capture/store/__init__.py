@@ -3,9 +3,18 @@
 from importlib import import_module
 from pathlib import Path
 from types import ModuleType
-from typing import Literal
 
-from .model import ArraySpec, BlockReader, Document, Record, StoreReader, StoreWriter
+from .model import (
+    ArraySpec,
+    BlockReader,
+    Compression,
+    Document,
+    Fsync,
+    Mode,
+    Record,
+    StoreReader,
+    StoreWriter,
+)
 
 __all__ = [
     "STORES",
@@ -21,10 +30,6 @@ __all__ = [
     "create_store",
     "open_store",
 ]
-
-Mode = Literal["x", "w"]
-Compression = Literal["zstd", "none"]
-Fsync = Literal["never", "seal"] | float
 
 STORES = {".zarr": "zarr"}
 """The module of each form, by suffix. A module has the functions `create` and `read`."""
@@ -62,9 +67,7 @@ def create_store(
     ValueError
         If no form has this suffix.
     """
-    writer: StoreWriter = _form(path).create(
-        path, mode=mode, compression=compression, fsync=fsync
-    )
+    writer: StoreWriter = _form(path).create(path, mode=mode, compression=compression, fsync=fsync)
     return writer
 
 

@@ -10,12 +10,16 @@ A store holds streams. A stream is a table of records along its first dimension 
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any, Protocol
+from typing import Any, Literal, Protocol, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
 
-Document = dict[str, Any]
+Mode: TypeAlias = Literal["x", "w"]
+Compression: TypeAlias = Literal["zstd", "none"]
+Fsync: TypeAlias = Literal["never", "seal"] | float
+
+Document: TypeAlias = dict[str, Any]
 """The metadata document: plain JSON values."""
 
 
@@ -70,6 +74,9 @@ class Record:
 class StoreWriter(Protocol):
     """The writing side of a store. One thread at a time uses it."""
 
+    def describe(self, document: Document) -> None:
+        """Replace the metadata document."""
+
     def declare(self, stream: str, arrays: list[ArraySpec], document: Document) -> None:
         """Create `arrays` in `stream`, and the stream itself at its first call.
 
@@ -100,7 +107,7 @@ class BlockReader(Protocol):
         """The value of padding."""
 
     def read(self, start: int, stop: int, extents: NDArray[np.intp]) -> NDArray[Any]:
-        """Read the records from `start` to `stop`.
+        r"""Read the records from `start` to `stop`.
 
         Parameters
         ----------
@@ -112,7 +119,7 @@ class BlockReader(Protocol):
 
         Returns
         -------
-        array, shape (stop - start, \\*shape[1:])
+        array, shape (stop - start, \*shape[1:])
             Fill values where none are expected.
 
         Raises
@@ -129,15 +136,18 @@ class StoreReader(Protocol):
     def document(self) -> Document:
         """The metadata document."""
 
+    def spec(self, stream: str, path: str) -> ArraySpec:
+        """Describe an array; `shape` is that of one record."""
+
     @property
     def state(self) -> str:
         """``"closed"``, ``"recording"`` (a live process holds it) or ``"interrupted"``."""
 
     def length(self, stream: str) -> int:
-        """Number of committed records of `stream`; 0 if it has none."""
+        """Count the committed records of `stream`; 0 if it has none."""
 
     def rows(self, stream: str) -> dict[str, NDArray[Any]]:
         """All arrays of rows of `stream`, by path, each with `length(stream)` records."""
 
     def blocks(self, stream: str, number: int) -> BlockReader:
-        """The reader of a block array."""
+        """Make the reader of a block array."""

@@ -1,0 +1,117 @@
+"""The commit log of a stream: one checksummed line a record, appended last.
+
+A record is committed when its line is whole. The log starts anew at each seal.
+"""
+
+import json
+import os
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import google_crc32c
+from outcrop.capture.errors import DamagedStore
+
+from .files import replace_file
+
+NAME = ".commit.log"
+_PREFIX = 9  # eight hexadecimal digits and a space
+
+
+@dataclass(frozen=True)
+class Entry:
+    """One committed record.
+
+    Parameters
+    ----------
+    record : int
+        Its number in the stream.
+    blocks : list
+        ``[array number, offset, length, chunk coordinates or 0]`` of each chunk.
+    rows : list
+        A value for each array of rows, in the order of declaration; None is the fill value.
+    """
+
+    record: int
+    blocks: list[list[Any]]
+    rows: list[Any]
+
+
+class CommitLog:
+    """The log of one stream, for writing.
+
+    Parameters
+    ----------
+    folder : Path
+        Folder of the array that the log lies in.
+    """
+
+    def __init__(self, folder: Path) -> None:
+        self._path = folder / NAME
+        self._file = -1
+        self.restart()
+
+    def append(self, entries: list[Entry]) -> None:
+        """Commit records: after this, a killed process keeps them."""
+        lines = b"".join(map(_encode, entries))
+        size = os.fstat(self._file).st_size
+        if os.write(self._file, lines) != len(lines):
+            os.ftruncate(self._file, size)
+            raise OSError(f"the commit log {str(self._path)!r} could not be written whole")
+
+    def sync(self) -> None:
+        """Force the log to the disk."""
+        os.fsync(self._file)
+
+    def restart(self) -> None:
+        """Begin an empty log, in the place of the old one."""
+        if self._file >= 0:
+            os.close(self._file)
+        replace_file(self._path, b"")
+        self._file = os.open(self._path, os.O_WRONLY | os.O_APPEND)
+
+    def remove(self) -> None:
+        """Take the log away: the store is closed."""
+        os.close(self._file)
+        self._path.unlink()
+
+
+def read_log(folder: Path) -> list[Entry]:
+    """Read the committed records of a log; none if there is no log.
+
+    Raises
+    ------
+    DamagedStore
+        If an entry that is followed by others fails its checksum.
+    """
+    path = folder / NAME
+    try:
+        lines = path.read_bytes().split(b"\n")
+    except FileNotFoundError:
+        return []
+    # What follows the last newline is an entry that was never finished.
+    entries = [_decode(line) for line in lines[:-1]]
+    while entries and entries[-1] is None:
+        entries.pop()
+    whole = [entry for entry in entries if entry is not None]
+    if len(whole) != len(entries):
+        number = entries.index(None)
+        raise DamagedStore(
+            f"entry {number} of the commit log {str(path)!r} fails its checksum; "
+            f"{len(entries) - number - 1} entries follow it"
+        )
+    return whole
+
+
+def _encode(entry: Entry) -> bytes:
+    record = {"i": entry.record, "b": entry.blocks, "r": entry.rows}
+    text = json.dumps(record, separators=(",", ":")).encode()
+    return b"%08x %s\n" % (google_crc32c.value(text), text)
+
+
+def _decode(line: bytes) -> Entry | None:
+    text = line[_PREFIX:]
+    if line[:_PREFIX] != b"%08x " % google_crc32c.value(text):
+        return None
+    record = json.loads(text)
+    return Entry(record["i"], record["b"], record["r"])

@@ -1,0 +1,108 @@
+"""An array of rows being written: in memory and in the commit log until it is sealed.
+
+Every chunk within the shape is a file, so that a missing one is always an error: where an array
+is declared late, or grows along another dimension, earlier chunks are written as fill values.
+"""
+
+from itertools import product
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from .chunks import ChunkCodec
+from .files import replace_file
+from .model import ArraySpec
+from .nodes import Grid, chunk_key
+
+
+class RowArray:
+    """One array of rows.
+
+    Parameters
+    ----------
+    spec : ArraySpec
+        What it is.
+    folder : Path
+        Where it lies.
+    grid : Grid
+        How it is cut.
+    length : int
+        Records of the stream so far.
+    """
+
+    def __init__(self, spec: ArraySpec, folder: Path, *, grid: Grid, length: int) -> None:
+        self.sizes = spec.shape
+        self._spec = spec
+        self._folder = folder
+        self._grid = grid
+        self._codec = ChunkCodec("zstd")
+        # Values from the start of the first chunk that is not full; None is the fill value.
+        self._first = self._start_of(length)
+        self._values: list[Any] = [None] * (length - self._first)
+        self._columns: tuple[int, ...] | None = None
+
+    def grow(self, sizes: tuple[int, ...]) -> bool:
+        """Make room for values of this shape; says whether the array has grown."""
+        before = self.sizes
+        self.sizes = tuple(map(max, before, sizes))
+        return self.sizes != before
+
+    def commit(self, value: Any) -> None:
+        """Keep the value of the next record."""
+        self._values.append(value)
+
+    def seal(self, length: int, *, sync: bool) -> None:
+        """Write the chunks that hold records up to `length`."""
+        self._fill_before(sync=sync)
+        records = self._grid.inner[0]
+        for start in range(self._first, length, records):
+            offset = start - self._first
+            table = self._table(self._values[offset : offset + records])
+            for column in product(*map(range, self._grid.cover(self.sizes))):
+                self._write((start // records, *column), self._cut(table, column), sync=sync)
+        first = self._start_of(length)
+        self._values = self._values[first - self._first :]
+        self._first = first
+
+    def _fill_before(self, *, sync: bool) -> None:
+        """Write what new columns lack of the chunks that are full, as fill values."""
+        columns, known = self._grid.cover(self.sizes), self._columns
+        self._columns = columns
+        if columns == known:
+            return
+        filled = np.full(self._grid.inner, self._spec.fill, self._spec.dtype)
+        for column in product(*map(range, columns)):
+            if known is None or any(c >= k for c, k in zip(column, known, strict=True)):
+                for row in range(self._first // self._grid.inner[0]):
+                    self._write((row, *column), filled, sync=sync)
+
+    def _table(self, values: list[Any]) -> NDArray[Any]:
+        shape = (self._grid.inner[0], *self.sizes)
+        table = np.full(shape, self._spec.fill, self._spec.dtype)
+        for row, value in enumerate(values):
+            if value is not None:
+                put_row(table, row, np.asarray(value))
+        return table
+
+    def _cut(self, table: NDArray[Any], column: tuple[int, ...]) -> NDArray[Any]:
+        inner = self._grid.inner
+        places = zip(column, inner[1:], strict=True)
+        part = table[(slice(None), *(slice(c * i, (c + 1) * i) for c, i in places))]
+        full = np.full(inner, self._spec.fill, self._spec.dtype)
+        full[tuple(map(slice, part.shape))] = part
+        return full
+
+    def _write(self, chunk: tuple[int, ...], values: NDArray[Any], *, sync: bool) -> None:
+        data = b"".join(map(bytes, self._codec.encode(values)))
+        replace_file(self._folder / chunk_key(chunk), data, sync=sync)
+
+    def _start_of(self, length: int) -> int:
+        return length - length % self._grid.inner[0]
+
+
+def put_row(table: NDArray[Any], row: int, values: NDArray[Any]) -> None:
+    """Put the values of one record, perhaps fewer than there is room for, into a table."""
+    place: tuple[Any, ...] = (row, *map(slice, values.shape))
+    table[place] = values
