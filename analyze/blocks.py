@@ -49,16 +49,25 @@ class LazyBlocks:
         """The dtype as it is read: float32 for bfloat16."""
         return np.dtype(np.float32) if self.dtype_name == BFLOAT16 else self.reader.dtype
 
-    def __getitem__(self, key: tuple[slice, ...]) -> NDArray[Any]:
-        start, stop, _ = key[0].indices(self.shape[0])
+    def __getitem__(self, key: tuple[Any, ...]) -> NDArray[Any]:
+        # dask asks with slices, and with whole numbers and lists where it joins selections.
+        if isinstance(key[0], slice) and key[0].step in {None, 1}:
+            start, stop, _ = key[0].indices(self.shape[0])
+            return self._read(start, max(start, stop))[(slice(None), *key[1:])]
+        wanted = np.arange(self.shape[0])[key[0]]
+        start, stop = (int(np.min(wanted)), int(np.max(wanted)) + 1) if wanted.size else (0, 0)
+        values: NDArray[Any] = self._read(start, stop)[(wanted - start, *key[1:])]
+        return values
+
+    def _read(self, start: int, stop: int) -> NDArray[Any]:
         try:
             values = self.reader.read(start, stop, self.extents[start:stop])
         except ValueError as error:
             error.add_note(f"while reading {self.place}, records {start} to {stop - 1}")
             raise
         if self.dtype_name == BFLOAT16:
-            values = (values.astype(np.uint32) << 16).view(np.float32)
-        return values[(slice(None), *key[1:])]
+            return (values.astype(np.uint32) << 16).view(np.float32)
+        return values
 
 
 def lazy_array(blocks: LazyBlocks, *, name: str) -> da.Array:
@@ -74,4 +83,5 @@ def lazy_array(blocks: LazyBlocks, *, name: str) -> da.Array:
     bytes_a_record = max(int(np.prod(blocks.shape[1:])) * blocks.dtype.itemsize, 1)
     records = int(np.clip(_BLOCK_BYTES // bytes_a_record, 1, _MOST_RECORDS))
     chunks = (min(records, max(blocks.shape[0], 1)), *blocks.shape[1:])
-    return da.from_array(blocks, chunks=chunks, name=name, lock=False)
+    array: da.Array = da.from_array(blocks, chunks=chunks, name=name, lock=False)
+    return array

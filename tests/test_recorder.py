@@ -156,7 +156,7 @@ def test_scalars_are_kept_at_every_step(tmp_path):
     run = open_run(tmp_path / "run.zarr")
     losses = scalars(run, "loss")
     assert losses["step"].values.tolist() == list(range(12))
-    assert (losses.diff("step") < 0).all()
+    assert float(losses[-1]) < float(losses[0])
     np.testing.assert_array_equal(losses.sel(step=[0, 5, 10]), run.tree["/train/loss"])
 
 

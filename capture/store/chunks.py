@@ -16,7 +16,7 @@ MISSING = 2**64 - 1
 """Offset and length, in a shard's index, of a chunk that is not there."""
 
 
-def checksum(data: Any) -> bytes:
+def checksum(data: bytes | NDArray[np.uint8]) -> bytes:
     """Give the crc32c of some bytes as it is stored."""
     return google_crc32c.value(data).to_bytes(_CRC_BYTES, "little")  # type: ignore[no-any-return]
 
@@ -49,12 +49,12 @@ class ChunkCodec:
 
     def encode(self, chunk: NDArray[Any]) -> list[Any]:
         """Encode a chunk into pieces to be written one after the other."""
-        data: Any = np.ascontiguousarray(chunk).reshape(-1).view(np.uint8).data
+        data: Any = np.ascontiguousarray(chunk).reshape(-1).view(np.uint8)
         if self.compression == "zstd":
             data = Zstd(level=1).encode(data)
         return [data, checksum(data)]
 
-    def decode(self, data: memoryview, out: NDArray[Any], place: str) -> None:
+    def decode(self, data: bytes | memoryview, out: NDArray[Any], place: str) -> None:
         """Decode a chunk into `out`, which is contiguous.
 
         Raises
@@ -62,13 +62,13 @@ class ChunkCodec:
         DamagedStore
             If the checksum or the length is wrong; `place` says of what.
         """
-        payload, stored = data[:-_CRC_BYTES], data[-_CRC_BYTES:]
+        payload, stored = np.frombuffer(data[:-_CRC_BYTES], np.uint8), bytes(data[-_CRC_BYTES:])
         if len(data) < _CRC_BYTES or checksum(payload) != stored:
             raise DamagedStore(f"{place} fails its checksum: the store is damaged there")
         if self.compression == "zstd":
             Zstd(level=1).decode(payload, out=out)
         elif len(payload) == out.nbytes:
-            out.reshape(-1).view(np.uint8)[:] = np.frombuffer(payload, np.uint8)
+            out.reshape(-1).view(np.uint8)[:] = payload
         else:
             raise DamagedStore(f"{place} has {len(payload)} bytes; {out.nbytes} were expected")
 

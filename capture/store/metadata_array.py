@@ -68,5 +68,5 @@ def _read_chunk(path: Path) -> bytes:
         data = path.read_bytes()
     except FileNotFoundError:
         raise DamagedStore(f"the metadata document lacks its chunk {str(path)!r}") from None
-    _CODEC.decode(memoryview(data), out, str(path))
+    _CODEC.decode(data, out, str(path))
     return out.tobytes()

@@ -76,7 +76,8 @@ def records_per_shard(specs: list[ArraySpec]) -> int:
     if not sizes and specs[0].dims[0] != "step":
         return ROWS_ONLY_RECORDS
     fitting = SHARD_BYTES // max(*sizes, 1) if sizes else MOST_RECORDS
-    return 2 ** (min(max(fitting, LEAST_RECORDS), MOST_RECORDS).bit_length() - 1)
+    records: int = min(max(fitting, LEAST_RECORDS), MOST_RECORDS)
+    return 1 << (records.bit_length() - 1)
 
 
 def group_node(attributes: dict[str, Any] | None = None) -> Node:
@@ -140,7 +141,9 @@ def spec_of(path: str, node: Node, number: int | None) -> ArraySpec:
 
 def root_text(root: Node, nodes: dict[str, Node]) -> bytes:
     """Make the root's zarr.json, with the metadata of all nodes inside."""
-    consolidated = {"kind": "inline", "must_understand": False, "metadata": nodes}
+    # In order: zarr-python loses nodes whose siblings do not stand together.
+    ordered = dict(sorted(nodes.items()))
+    consolidated = {"kind": "inline", "must_understand": False, "metadata": ordered}
     return node_text(root | {"consolidated_metadata": consolidated})
 
 

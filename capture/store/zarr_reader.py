@@ -150,7 +150,7 @@ class ZarrReader:
                 data = path.read_bytes()
             except FileNotFoundError:
                 raise DamagedStore(f"the chunk {str(path)!r} is missing from the store") from None
-            codec.decode(memoryview(data), out, f"the chunk {str(path)!r}")
+            codec.decode(data, out, f"the chunk {str(path)!r}")
             _paste(out, chunk, grid, values)
 
 
