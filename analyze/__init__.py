@@ -4,28 +4,42 @@ from importlib import import_module
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
+    from .measures import intrinsic_dimension, participation_ratio, saturation, total_variance
+    from .moments import Moments
     from .run import Run, open_run, scalars
+    from .spectra import covariance, spectrum
 
-_MODULES = {
+__all__ = [
+    "Moments",
+    "Run",
+    "covariance",
+    "intrinsic_dimension",
+    "open_run",
+    "participation_ratio",
+    "saturation",
+    "scalars",
+    "spectrum",
+    "total_variance",
+]
+
+_HOMES = {
+    "measures": ("intrinsic_dimension", "participation_ratio", "saturation", "total_variance"),
+    "moments": ("Moments",),
     "run": ("Run", "open_run", "scalars"),
+    "spectra": ("covariance", "spectrum"),
 }
-_HOME = {name: module for module, exported in _MODULES.items() for name in exported}
-
-__all__ = sorted(_HOME)  # noqa: PLE0605 - a list of str
+_LIBRARIES = {"dask", "matplotlib", "scipy", "threadpoolctl", "xarray"}
 
 
 def __getattr__(name: str) -> object:
     """Import a name's module when it is asked for: the base install lacks what most need."""
-    if name not in _HOME:
+    home = next((home for home, names in _HOMES.items() if name in names), None)
+    if home is None:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     try:
-        module = import_module(f".{_HOME[name]}", __name__)
+        module = import_module(f".{home}", __name__)
     except ModuleNotFoundError as error:
-        if error.name in {"dask", "xarray", "scipy", "matplotlib", "threadpoolctl"}:
+        if error.name in _LIBRARIES:  # and not a slip in an import of ours
             error.add_note("analysis needs more libraries: pip install 'outcrop[analyze]'")
         raise
     return getattr(module, name)
-
-
-def __dir__() -> list[str]:
-    return sorted({*globals(), *_HOME})

@@ -2,7 +2,6 @@
 
 import torch
 from nets import NETS, batch, loss_of
-
 from outcrop.capture import Recorder
 
 ALL = ("input", "output", "backprop", "gradient")

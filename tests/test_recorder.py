@@ -8,13 +8,12 @@ import numpy as np
 import pytest
 import torch
 from nets import BATCHES, NETS, batch, loss_of, mlp, truth
-from torch import nn
-from torch.utils.checkpoint import checkpoint
-
 from outcrop.analyze import open_run, scalars
 from outcrop.capture import At, Every, First, Recorder
 from outcrop.capture.errors import MissingRecord
 from outcrop.capture.format import Status
+from torch import nn
+from torch.utils.checkpoint import checkpoint
 
 ALL = ("input", "output", "backprop", "gradient")
 

@@ -8,11 +8,10 @@ import numpy as np
 import pytest
 import xarray as xr
 from nets import NETS
-from runs import record_run
-
 from outcrop.analyze import open_run
 from outcrop.capture.errors import DamagedStore, FormatError, MissingRecord
 from outcrop.capture.store import STORES
+from runs import record_run
 
 SUFFIXES = sorted(STORES)
 
@@ -32,10 +31,8 @@ def test_stock_xarray_shows_the_same_names_dims_and_numbers(kind, tmp_path):
         assert groups >= set(tree.groups)
         for group in tree.groups:
             # The metadata document, in bytes, is the root's only array.
-            found, expected = (
-                tree[group].dataset,
-                stock[group].dataset.drop_vars("metadata", errors="ignore"),
-            )
+            found = tree[group].to_dataset()
+            expected = stock[group].to_dataset().drop_vars("metadata", errors="ignore")
             xr.testing.assert_equal(found, expected)
             assert {n: v.dims for n, v in found.variables.items()} == {
                 n: v.dims for n, v in expected.variables.items()
@@ -188,9 +185,8 @@ def test_a_copied_store_opens_where_it_lies(tmp_path):
 
 def test_names_of_any_kind_come_back(path):
     import torch
-    from torch import nn
-
     from outcrop.capture import Recorder
+    from torch import nn
 
     model = nn.Module()
     for name in ("a/b", "CD4+/CD8-", "层", "norm", "Norm", "con", "x" * 300, "zarr", "c"):

@@ -8,10 +8,9 @@ import argparse
 from pathlib import Path
 
 import torch
+from outcrop.capture import Every, First, Recorder
 from sklearn.datasets import load_digits
 from torch import Tensor, nn
-
-from outcrop.capture import Every, First, Recorder
 
 STEPS = 400
 BATCH = 256

@@ -14,11 +14,10 @@ from tempfile import TemporaryDirectory
 import numpy as np
 import torch
 import zarr
-from pairing import paired
-from threadpoolctl import threadpool_limits
-
 from outcrop.analyze import open_run, saturation
 from outcrop.capture import Recorder
+from pairing import paired
+from threadpoolctl import threadpool_limits
 
 LAYERS, STEPS, THRESHOLDS = 20, 200, [0.99]
 

@@ -16,10 +16,9 @@ from tempfile import TemporaryDirectory
 from timeit import timeit
 
 import torch
+from outcrop.capture import At, Recorder
 from pairing import Ratio, paired
 from torch import nn
-
-from outcrop.capture import At, Recorder
 
 KEEP = ("output", "backprop", "gradient")
 BLOCK = 20

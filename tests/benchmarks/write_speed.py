@@ -15,12 +15,11 @@ from tempfile import TemporaryDirectory
 
 import google_crc32c
 import numpy as np
-from pairing import paired
-
 from outcrop.capture import format as names
 from outcrop.capture.arrays import ArrayTable, stream_rows
 from outcrop.capture.step import ArrayKey, Piece
 from outcrop.capture.store import Record, create_store
+from pairing import paired
 
 SHAPES = [
     *[(64, 1, width) for width in (128, 512, 4096)] * 6,
