@@ -58,7 +58,7 @@ def _spectra_of_centred(rows: Float) -> Float:
     steps, n, features = rows.shape
     turned = rows.transpose(0, 2, 1)
     products = rows @ turned if n < features else turned @ rows
-    values = np.zeros((steps, features))
+    values = np.zeros((steps, features), np.float64)
     found = np.linalg.eigvalsh(products)[:, ::-1] / n
     values[:, : found.shape[1]] = np.clip(found, 0, None)
     return values
@@ -70,7 +70,7 @@ def eigenvalues_of_moments(moments: Moments) -> Float:
         return np.full(len(moments.mean), np.nan)
     if moments.is_constant:
         return np.zeros(len(moments.mean))
-    values: Float = np.linalg.eigvalsh(moments.covariance())[::-1]
+    values = np.linalg.eigvalsh(moments.covariance())[::-1].astype(np.float64)
     return np.clip(values, 0, None)
 
 

@@ -12,7 +12,7 @@ from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 from numpy.typing import NDArray
 
-PAPER_STYLE: dict[str, Any] = {
+PAPER_STYLE: dict[Any, Any] = {
     "font.family": "DejaVu Sans",
     "font.size": 8,
     "axes.labelsize": 8,
@@ -154,7 +154,7 @@ def _draw_line(ax: Axes, x: NDArray[Any], one: xr.DataArray, style: dict[str, An
 def _add_legend(ax: Axes) -> None:
     handles, _ = ax.get_legend_handles_labels()
     if any(line.get_label() == "_limited" for line in ax.get_lines()):
-        hollow = {"marker": "o", "linestyle": "none", "markerfacecolor": "white"}
+        hollow: dict[str, Any] = {"marker": "o", "linestyle": "none", "markerfacecolor": "white"}
         handles.append(Line2D([], [], markeredgecolor="0.3", label=_LIMITED, **hollow))
     # A long list of layers stands beside the axes, from the top, in as many columns as it needs.
     ax.legend(

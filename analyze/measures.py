@@ -262,7 +262,7 @@ def _dimension(
         raise ValueError(f"rule is 'reach' or 'below'; got {rule!r}")
 
     def measure(spectrum: xr.DataArray) -> xr.DataArray:
-        found = xr.apply_ufunc(
+        found: xr.DataArray = xr.apply_ufunc(
             dimension_of,
             spectrum,
             thresholds,

@@ -10,7 +10,7 @@ from typing import Any, Literal, TypeAlias
 import dask.array as da
 import numpy as np
 import xarray as xr
-from dask import delayed
+from dask.delayed import delayed
 from numpy.typing import NDArray
 from outcrop.capture import format as names
 

@@ -11,7 +11,8 @@ RECORD = """
 import torch
 from outcrop.capture import Recorder
 model = torch.nn.Linear(3, 2)
-with Recorder(model, {path!r}, keep=("input", "output", "backprop", "gradient"), when=1) as recorder:
+keep = ("input", "output", "backprop", "gradient")
+with Recorder(model, {path!r}, keep=keep, when=1) as recorder:
     with recorder.step(0):
         model(torch.ones(4, 3)).sum().backward()
 """

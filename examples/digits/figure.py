@@ -14,7 +14,7 @@ from outcrop.analyze.figures import draw_saturation, draw_saturation_panels, pap
 
 THRESHOLDS = [0.9, 0.99, 0.999]
 NAMES = {
-    "MLP": ["input layer", "hidden 2", "hidden 3", "logits"],
+    "MLP": ["hidden 1", "hidden 2", "hidden 3", "logits"],
     "CNN": ["conv 1", "conv 2", "conv 3", "logits"],
 }
 
@@ -26,7 +26,7 @@ def saturations(out: Path, name: str, over: str) -> xr.DataArray:
 
 
 def over_training(out: Path) -> Figure:
-    """A row a network, a column a threshold: saturation of each layer while it learns."""
+    """Draw the saturation of each layer while it learns: a row a network, a column a threshold."""
     figure = Figure(figsize=(6.75, 4.2), layout="constrained")
     for part, name in zip(figure.subfigures(2, 1), NAMES, strict=True):
         data = saturations(out, name, "step")
@@ -37,7 +37,7 @@ def over_training(out: Path) -> Figure:
 
 
 def over_depth(out: Path) -> Figure:
-    """A panel a network: saturation of all recorded steps together, layer by layer."""
+    """Draw the saturation of all recorded steps together against depth: a panel a network."""
     figure = Figure(figsize=(6.75, 2.6), layout="constrained")
     panels = figure.subplots(1, 2, sharey=True)
     for ax, name in zip(panels, NAMES, strict=True):

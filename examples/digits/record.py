@@ -5,6 +5,7 @@ machine with `outcrop[analyze]` can study; figure.py draws from them.
 """
 
 import argparse
+from itertools import pairwise
 from pathlib import Path
 
 import torch
@@ -21,7 +22,7 @@ def mlp() -> nn.Module:
     """Three hidden layers of 64 units."""
     widths = [64, 64, 64, 64]
     hidden: list[nn.Module] = []
-    for a, b in zip(widths[:-1], widths[1:], strict=True):
+    for a, b in pairwise(widths):
         hidden += [nn.Linear(a, b), nn.ReLU()]
     return nn.Sequential(nn.Flatten(), *hidden, nn.Linear(64, 10))
 
@@ -52,7 +53,7 @@ def train(name: str, model: nn.Module, path: Path) -> None:
         model,
         path,
         keep=("output", "backprop", "gradient"),
-        layers=[nn.Linear, nn.Conv2d],
+        layers=lambda _, layer: isinstance(layer, nn.Linear | nn.Conv2d),
         when=First(10) | Every(10),
         examples=None,
         optimizer=optimizer,

@@ -92,9 +92,8 @@ def main() -> None:
         with TemporaryDirectory() as folder:
             writer = Writer(Path(folder), compression)
             for name, floor in (("checksums", writer.checksums), ("one file", writer.one_file)):
-                print(
-                    f"{compression:5} share of {name:10} {paired(floor, writer.store, seconds=seconds)}"
-                )
+                share = paired(floor, writer.store, seconds=seconds)
+                print(f"{compression:5} share of {name:10} {share}", flush=True)
 
 
 if __name__ == "__main__":
