@@ -5,7 +5,7 @@ from typing import Any, Literal, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
-from .moments import Float, Moments, finite_rows, is_constant
+from .moments import Float, Moments, finite_rows, is_constant, is_finite
 
 DimensionRule: TypeAlias = Literal["reach", "below"]
 _TIE = 1e-9
@@ -31,7 +31,7 @@ def eigenvalues_of(stack: NDArray[Any]) -> tuple[Float, NDArray[np.int64], NDArr
     """
     rows = stack.astype(np.float64)
     steps, n, features = rows.shape
-    if not (np.isfinite(rows.sum()) or np.isfinite(rows).all()):
+    if not is_finite(rows):
         return _each_apart(rows)
     counts = np.full(steps, n, np.int64)
     if n < _FEWEST:

@@ -189,8 +189,8 @@ def total_variance(
     Examples
     --------
     >>> rows = xr.DataArray([[1.0, 2.0], [3.0, 2.0], [5.0, 5.0]], dims=("sample", "feature"))
-    >>> total_variance(rows).values.round(3)
-    array(4.667)
+    >>> total_variance(rows).values.round(3)[()]
+    np.float64(4.667)
     """
     found = _of_layers(
         data,
@@ -234,8 +234,8 @@ def participation_ratio(
     Examples
     --------
     >>> rows = xr.DataArray(np.eye(4) - 0.25, dims=("sample", "feature"))
-    >>> participation_ratio(rows).values.round(9)
-    array(3.)
+    >>> participation_ratio(rows).values.round(9)[()]
+    np.float64(3.0)
     """
     found = _of_layers(
         data,

@@ -108,11 +108,16 @@ def merged(parts: Iterable[Moments]) -> Moments:
 def finite_rows(samples: NDArray[Any]) -> tuple[Float, int]:
     """Give the samples without NaN and infinite values in float64, and how many are left out."""
     rows = samples.astype(np.float64)
-    # One sum over everything is finite unless a value is not, or all are beyond any use.
-    if np.isfinite(rows.sum()):
+    if is_finite(rows):
         return rows, 0
     finite = np.isfinite(rows).all(axis=1)
     return rows[finite], int((~finite).sum())
+
+
+def is_finite(rows: Float) -> bool:
+    """Whether all values are finite; in most cases by one sum, without an array of truths."""
+    with np.errstate(invalid="ignore", over="ignore"):
+        return bool(np.isfinite(rows.sum()) or np.isfinite(rows).all())
 
 
 def is_constant(scatter: Any, square: Any, count: Any) -> NDArray[np.bool_]:

@@ -17,7 +17,8 @@ Counts: TypeAlias = NDArray[np.integer[Any]]
 
 
 def _each(values: Values) -> Values:
-    return values.reshape(*values.shape[:-3], -1, values.shape[-1])
+    *steps, examples, positions, features = values.shape
+    return values.reshape(*steps, examples * positions, features)
 
 
 def _mean(values: Values) -> Values:
@@ -31,7 +32,8 @@ def _max(values: Values) -> Values:
 
 
 def _flatten(values: Values) -> Values:
-    return values.reshape(*values.shape[:-2], -1)
+    *steps, positions, features = values.shape
+    return values.reshape(*steps, positions * features)
 
 
 @dataclass(frozen=True)
@@ -143,10 +145,14 @@ def samples_of(
 
 def _ragged(values: Values, n_positions: Counts, rule: Rule) -> Values:
     """Pool the examples of one record, each over as many positions as it has."""
-    longest = int(n_positions.max(initial=0))
-    if (n_positions == longest).all():
-        return rule.pool(values[:, :longest])
     if rule.pool is _each:
         return values[np.arange(values.shape[1]) < n_positions[:, None]]
-    pooled = [rule.pool(one[None, :n])[0] for one, n in zip(values, n_positions, strict=True)]
-    return np.stack(pooled)
+    if (n_positions == values.shape[1]).all():
+        return rule.pool(values)
+    # What an example without positions pools to is not defined.
+    undefined = np.full((1, values.shape[-1]), np.nan)
+    pooled = [
+        rule.pool(one[None, :n]) if n else undefined
+        for one, n in zip(values, n_positions, strict=True)
+    ]
+    return np.concatenate(pooled)

@@ -24,6 +24,7 @@ Over: TypeAlias = Literal["step", "run"]
 Data: TypeAlias = "RunLike | xr.DataArray"
 
 MODE = "mode"
+_RESULTS = {MODE: "spectrum", "feature_2": "covariance"}
 _OVER = ("step", "run")
 _FAN_IN = 8
 _REFERENCE = "Richter et al., Feature space saturation during training, arXiv:2006.08679"
@@ -314,6 +315,7 @@ def _labelled(
         values,
         dims=dims,
         coords=coordinates,
+        name=_RESULTS[dims[-1]],
         attrs={"formula": "sum((x - mean)(x - mean)^T) / n", "reference": _REFERENCE, **attrs},
     )
     return array

@@ -4,9 +4,10 @@ Two BLAS threads a worker on as many workers as cores were measured many times s
 they wait for each other, spinning.
 """
 
+import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
-from functools import cache
+from functools import lru_cache
 from threading import Lock
 from typing import Any
 
@@ -25,7 +26,7 @@ class _Limit:
         with self._lock:
             self._users += 1
             if self._users == 1:
-                self._limiter = _controller().limit(limits=1, user_api="blas")
+                self._limiter = _controller(len(sys.modules)).limit(limits=1, user_api="blas")
 
     def end(self) -> None:
         with self._lock:
@@ -47,6 +48,7 @@ def one_blas_thread() -> Iterator[None]:
         _LIMIT.end()
 
 
-@cache
-def _controller() -> ThreadpoolController:
+@lru_cache(maxsize=1)
+def _controller(n_modules: int) -> ThreadpoolController:
+    """Find the BLAS libraries; looked for again when modules came, which may bring their own."""
     return ThreadpoolController()

@@ -58,7 +58,8 @@ def test_saturation_writes_a_figure_and_a_table(store, tmp_path, suffix):
     shown = outcrop("saturation", store, *thresholds, "--figure", figure, "--csv", table)
     assert shown.returncode == 0, shown.stderr
     assert figure.stat().st_size > 1000
-    rows = list(csv.DictReader(table.open()))
+    with table.open() as lines:
+        rows = list(csv.DictReader(lines))
     assert len(rows) == 5 * 5 * 2
     assert {"step", "layer", "threshold", "saturation", "n_samples", "rank_limited"} <= rows[
         0

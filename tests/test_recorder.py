@@ -572,7 +572,7 @@ def test_tied_parameters_have_one_name_and_aliases(tmp_path):
         ({"batch_axis": {"*": "first"}}, "'flat' or None"),
         ({"include": ("gut",)}, "provenance has the facts"),
     ],
-    ids=str,
+    ids=lambda value: value if isinstance(value, str) else next(iter(value)),
 )
 def test_a_mistake_in_an_option_is_told_and_nothing_is_created(options, message, tmp_path):
     with pytest.raises((ValueError, TypeError), match=message):
