@@ -10,8 +10,6 @@ import numpy as np
 import pytest
 import torch
 import xarray as xr
-from torch import nn
-
 from outcrop.analyze import (
     covariance,
     intrinsic_dimension,
@@ -22,6 +20,7 @@ from outcrop.analyze import (
     total_variance,
 )
 from outcrop.capture import Recorder
+from torch import nn
 
 DATA = Path(__file__).parent / "data"
 RTOL = 1e-9
@@ -100,7 +99,7 @@ def test_all_batches_count_where_delve_keeps_the_last(linear):
     np.testing.assert_array_equal(everything, expected["delve_onebatch_idim"])
     found = covariance(run, layer="").isel(step=-1)
     np.testing.assert_allclose(found, expected["delve_cov"], rtol=1e-7)
-    assert float(abs(found - covariance(run, layer="", over="run")).max()) > 0.1
+    assert float(abs(found - covariance(run, layer="", over="run")).max()) > 0.05
 
 
 @pytest.mark.parametrize("steps", [1, 2, 3, 4])

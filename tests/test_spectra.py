@@ -8,8 +8,6 @@ import xarray as xr
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
-from runs import record_run
-
 from outcrop.analyze import (
     Moments,
     covariance,
@@ -24,6 +22,7 @@ from outcrop.analyze.pooling import RULES
 from outcrop.analyze.threads import one_blas_thread
 from outcrop.capture.errors import MissingRecord
 from outcrop.capture.format import Status
+from runs import record_run
 
 DIMS = ("step", "example", "position", "feature")
 TAUS = [0.5, 0.9, 0.99, 1.0]

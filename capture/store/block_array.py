@@ -51,6 +51,7 @@ class BlockArray:
     ) -> None:
         self.sizes = spec.shape
         self._spec = spec
+        self._dtype = np.dtype(spec.dtype).newbyteorder("<")
         self._folder = folder
         self._grid = grid
         self._codec = codec
@@ -66,6 +67,8 @@ class BlockArray:
 
     def write(self, record: int, values: NDArray[Any]) -> list[Stored]:
         """Append the chunks of a record; they do not count before `commit`."""
+        # Only the order of the bytes may differ; stores are little-endian.
+        values = values.astype(self._dtype, casting="equiv", copy=False)
         return [
             Stored(chunk, *append_whole(self._file(record, chunk), self._codec.encode(piece)))
             for chunk, piece in self._pieces(values)

@@ -121,7 +121,7 @@ class ZarrReader:
         expected = list(range(sealed, sealed + len(entries)))
         if [entry.record for entry in entries] != expected:
             raise DamagedStore(
-                f"the commit log in {str(folder)!r} does not follow {sealed} records"
+                f"the commit log in {str(folder)!r} does not go on after {sealed} sealed records"
             )
         return entries
 
