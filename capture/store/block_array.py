@@ -20,13 +20,23 @@ OPEN = ".open."
 Coordinates = tuple[int, ...]
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, slots=True)
 class Stored:
-    """Where a chunk was written."""
+    """Where a chunk was written: in which shard, at which place of its index, at which bytes."""
 
     chunk: Coordinates
+    shard: Coordinates
+    place: Coordinates
     offset: int
     length: int
+
+
+@dataclass(frozen=True, slots=True)
+class OpenShard:
+    """A shard that has no index yet."""
+
+    path: Path
+    index: NDArray[np.uint64]
 
 
 class BlockArray:
@@ -56,8 +66,8 @@ class BlockArray:
         self._grid = grid
         self._codec = codec
         self._files = files
-        # The index of each open shard, by the shard's coordinates.
-        self._open: dict[Coordinates, NDArray[np.uint64]] = {}
+        self._per_shard = grid.per_shard
+        self._open: dict[Coordinates, OpenShard] = {}
 
     def grow(self, sizes: tuple[int, ...]) -> bool:
         """Make room for values of this shape; says whether the array has grown."""
@@ -69,29 +79,32 @@ class BlockArray:
         """Append the chunks of a record; they do not count before `commit`."""
         # Only the order of the bytes may differ; stores are little-endian.
         values = values.astype(self._dtype, casting="equiv", copy=False)
-        return [
-            Stored(chunk, *append_whole(self._file(record, chunk), self._codec.encode(piece)))
-            for chunk, piece in self._pieces(values)
-        ]
+        return [self._append(record, chunk, piece) for chunk, piece in self._pieces(values)]
 
-    def commit(self, record: int, stored: list[Stored]) -> None:
+    def commit(self, stored: list[Stored]) -> None:
         """Enter the chunks of a record into the index."""
         for one in stored:
-            shard, inside = self._place(record, one.chunk)
-            if shard not in self._open:
-                shape = (*self._grid.per_shard, 2)
-                self._open[shard] = np.full(shape, MISSING, np.uint64)
-            self._open[shard][inside] = one.offset, one.length
+            self._open[one.shard].index[one.place] = one.offset, one.length
 
     def seal(self, *, sync: bool) -> None:
         """Give every open shard its index and its name."""
-        for shard, index in self._open.items():
-            name = chunk_key(shard)
-            path = self._folder / (OPEN + name)
-            append_whole(self._files[path], [encode_index(index.reshape(-1, 2))])
-            self._files.close(path, sync=sync)
-            path.rename(self._folder / name)
+        for coordinates, shard in self._open.items():
+            append_whole(self._files[shard.path], [encode_index(shard.index.reshape(-1, 2))])
+            self._files.close(shard.path, sync=sync)
+            shard.path.rename(self._folder / chunk_key(coordinates))
         self._open = {}
+
+    def _append(self, record: int, chunk: Coordinates, piece: NDArray[Any]) -> Stored:
+        places = [divmod(c, n) for c, n in zip((record, *chunk), self._per_shard, strict=True)]
+        shard, place = tuple(p[0] for p in places), tuple(p[1] for p in places)
+        if shard not in self._open:
+            self._open[shard] = self._new_shard(shard)
+        file = self._files[self._open[shard].path]
+        return Stored(chunk, shard, place, *append_whole(file, self._codec.encode(piece)))
+
+    def _new_shard(self, coordinates: Coordinates) -> OpenShard:
+        index = np.full((*self._per_shard, 2), MISSING, np.uint64)
+        return OpenShard(self._folder / (OPEN + chunk_key(coordinates)), index)
 
     def _pieces(self, values: NDArray[Any]) -> Iterator[tuple[Coordinates, NDArray[Any]]]:
         inner = self._grid.inner[1:]
@@ -107,12 +120,3 @@ class BlockArray:
                 full[tuple(map(slice, cut.shape))] = cut
                 cut = full
             yield chunk, cut
-
-    def _place(self, record: int, chunk: Coordinates) -> tuple[Coordinates, Coordinates]:
-        """Find the shard of a chunk, and its place there."""
-        places = [divmod(c, n) for c, n in zip((record, *chunk), self._grid.per_shard, strict=True)]
-        return tuple(place[0] for place in places), tuple(place[1] for place in places)
-
-    def _file(self, record: int, chunk: Coordinates) -> int:
-        shard, _ = self._place(record, chunk)
-        return self._files[self._folder / (OPEN + chunk_key(shard))]

@@ -12,6 +12,9 @@ from outcrop.capture.errors import DamagedStore
 from .model import Compression
 
 _CRC_BYTES = 4
+# Level -1 passes over what does not shrink, as most floats do not, nine times faster than
+# level 1, and makes the rest 5 % larger: the time belongs to the training.
+_LEVEL = -1
 MISSING = 2**64 - 1
 """Offset and length, in a shard's index, of a chunk that is not there."""
 
@@ -35,7 +38,7 @@ class ChunkCodec:
 
     def metadata(self) -> list[dict[str, Any]]:
         """Describe the codec as zarr.json does."""
-        zstd = {"name": "zstd", "configuration": {"level": 1, "checksum": False}}
+        zstd = {"name": "zstd", "configuration": {"level": _LEVEL, "checksum": False}}
         return [
             {"name": "bytes", "configuration": {"endian": "little"}},
             *([zstd] if self.compression == "zstd" else []),
@@ -51,7 +54,7 @@ class ChunkCodec:
         """Encode a chunk into pieces to be written one after the other."""
         data: Any = np.ascontiguousarray(chunk).reshape(-1).view(np.uint8)
         if self.compression == "zstd":
-            data = Zstd(level=1).encode(data)
+            data = Zstd(level=_LEVEL).encode(data)
         return [data, checksum(data)]
 
     def decode(self, data: bytes | memoryview, out: NDArray[Any], place: str) -> None:
@@ -66,7 +69,7 @@ class ChunkCodec:
         if len(data) < _CRC_BYTES or checksum(payload) != stored:
             raise DamagedStore(f"{place} fails its checksum: the store is damaged there")
         if self.compression == "zstd":
-            Zstd(level=1).decode(payload, out=out)
+            Zstd(level=_LEVEL).decode(payload, out=out)
         elif len(payload) == out.nbytes:
             out.reshape(-1).view(np.uint8)[:] = payload
         else:

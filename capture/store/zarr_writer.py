@@ -179,7 +179,7 @@ class ZarrWriter:
         # Only now: a record that failed half way must not be seen by a later seal.
         for stored, row in zip(written, values, strict=True):
             for number, places in stored.items():
-                stream.blocks[number].commit(stream.length, places)
+                stream.blocks[number].commit(places)
             for array, value in zip(stream.rows.values(), row, strict=True):
                 array.commit(value)
             stream.length += 1

@@ -20,18 +20,28 @@ class Ratio:
 
 
 def paired(
-    one: Callable[[], object], other: Callable[[], object], *, seconds: float, least: int = 5
+    one: Callable[[], object],
+    other: Callable[[], object],
+    *,
+    seconds: float,
+    least: int = 5,
+    after: Callable[[], object] = lambda: None,
 ) -> Ratio:
     """Time `one` against `other` in turn until the seconds are spent.
 
-    The order turns round after each pair, so that a drift of the machine's speed cancels.
+    The order turns round after each pair, so that a drift of the machine's speed cancels. What
+    `after` does between the calls is not timed.
     """
-    one(), other()  # warm up
+    for warm_up in (one, other):
+        warm_up(), after()
     ratios: list[float] = []
     end = perf_counter() + seconds
     while len(ratios) < least or perf_counter() < end:
         order = (one, other) if len(ratios) % 2 else (other, one)
-        times = {call: timed(call) for call in order}
+        times = {}
+        for call in order:
+            times[call] = timed(call)
+            after()
         ratios.append(times[one] / times[other])
     low, median, high = statistics.quantiles(ratios, n=4, method="inclusive")
     return Ratio(median, low, high, len(ratios))

@@ -26,7 +26,7 @@ SHAPES = [
     (64, 16, 256),
     (512, 1, 512),
 ]
-RECORDS = 16
+RECORDS = 40
 
 
 class Writer:
@@ -42,7 +42,6 @@ class Writer:
         self.keys = [ArrayKey(layer, names.OUTPUT) for layer in layers]
 
     def store(self) -> None:
-        rmtree(self.path, ignore_errors=True)
         store = create_store(self.path, compression=self.compression, fsync="never")
         table = ArrayTable({key.name: key.name for key in self.keys}, {})
         table.announce(self.keys)
@@ -64,6 +63,11 @@ class Writer:
             store.append(names.TRAIN, [Record({"step": step}, blocks)])
         store.close(document | {"closed": "now"})
 
+    def clean(self) -> None:
+        rmtree(self.path, ignore_errors=True)
+        for file in self.path.parent.glob("*.raw"):
+            file.unlink()
+
     def checksums(self) -> None:
         files = [
             os.open(self.path.with_name(f"{n}.raw"), os.O_CREAT | os.O_WRONLY | os.O_TRUNC)
@@ -71,7 +75,7 @@ class Writer:
         ]
         for _ in range(RECORDS):
             for file, array in zip(files, self.arrays, strict=True):
-                google_crc32c.value(array.data.cast("B"))
+                google_crc32c.value(array.reshape(-1).view(np.uint8))
                 os.write(file, array)
         for file in files:
             os.close(file)
@@ -92,7 +96,7 @@ def main() -> None:
         with TemporaryDirectory() as folder:
             writer = Writer(Path(folder), compression)
             for name, floor in (("checksums", writer.checksums), ("one file", writer.one_file)):
-                share = paired(floor, writer.store, seconds=seconds)
+                share = paired(floor, writer.store, seconds=seconds, after=writer.clean)
                 print(f"{compression:5} share of {name:10} {share}", flush=True)
 
 
