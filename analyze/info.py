@@ -85,7 +85,8 @@ def _layers(store: StoreReader) -> Iterator[str]:
             if found:
                 yield f"  {name or '(model)'}{_class(described)}"
             for entry in found:
-                became = Counter(Status(int(one)) for one in statuses[:, entry["number"]])
+                column = statuses[:, entry["number"] : entry["number"] + 1].ravel()
+                became = Counter(Status(int(one)) for one in column)
                 yield f"    {_label(entry):<18} {_shape(store, entry):<34} {_counts(became)}"
 
 

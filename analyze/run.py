@@ -106,7 +106,7 @@ class Run:
         status = self._rows(stream)[f"{names.RECORDS}/{names.STATUS}"]
         labels = [_label(entry) for entry in self._arrays(stream)]
         return xr.DataArray(
-            status[:, : len(labels)],
+            _wide(status, len(labels), int(Status.ABSENT)),
             dims=(names.STEP, names.ARRAY),
             coords={names.STEP: self.steps_of(stream), names.ARRAY: labels},
             attrs=names.flag_attributes(Status),
@@ -257,7 +257,7 @@ class Run:
         )
 
     def _why_missing(self, stream: str, entry: Mapping[str, Any]) -> str:
-        status = self._rows(stream)[f"{names.RECORDS}/{names.STATUS}"][:, entry["number"]]
+        status = self._column(stream, entry, names.STATUS)
         found = sorted({Status(int(one)) for one in status})
         why = "; ".join(f"{one.name.lower()} ({MEANINGS[one]})" for one in found)
         return (
@@ -300,8 +300,9 @@ class Run:
         return extents
 
     def _column(self, stream: str, entry: Mapping[str, Any], name: str) -> NDArray[Any]:
-        rows: NDArray[Any] = self._rows(stream)[f"{names.RECORDS}/{name}"]
-        return rows[:, entry["number"]]
+        rows = self._rows(stream)[f"{names.RECORDS}/{name}"]
+        # A run that was killed may have declared an array and never recorded it.
+        return _wide(rows, entry["number"] + 1, int(Status.ABSENT))[:, -1]
 
     def _n_positions(self, stream: str, entry: Mapping[str, Any]) -> NDArray[Any] | None:
         return self._rows(stream).get(f"{entry['group']}/{names.N_POSITIONS}")

@@ -56,6 +56,7 @@ class Assembler:
         )
         self._rows: dict[str, list[str]] = {}
         self._n_records = 0
+        self._ordered = False
         self._scalars: dict[str, int] = {}
         store.describe(self._current_document())
 
@@ -96,7 +97,7 @@ class Assembler:
         # What was asked for and did not come gets a number as well, to carry its status.
         missing = [key for key in self._expected if (key.name, key.quantity) not in ran]
         self._table.announce([*seen, *missing] if not step.failed else self._expected)
-        if self._n_records == 0:
+        if step.called and not self._ordered:
             self._order_layers(step.called)
 
     def _set_aside(self, step: StepData) -> None:
@@ -111,6 +112,7 @@ class Assembler:
             step.statuses[key] = Status.UNSUPPORTED
 
     def _order_layers(self, called: list[str]) -> None:
+        self._ordered = True
         position = {name: number for number, name in enumerate(called)}
         self._document["layers"].sort(key=lambda layer: position.get(layer["name"], len(position)))
 

@@ -11,6 +11,8 @@ from typing import Any, Literal, TypeAlias
 
 from torch import nn
 
+from .words import joined
+
 Axis: TypeAlias = int | Literal["inherit", "none"]
 """Axis of the features: counted from either end; that of the layer's input; or no such axis."""
 
@@ -118,16 +120,16 @@ def describe(name: str, key: str, module: nn.Module) -> dict[str, Any]:
 
 
 def describe_parameters(
-    model: nn.Module, prefix: str, keys: Mapping[str, str]
+    model: nn.Module, model_name: str, keys: Mapping[str, str]
 ) -> list[dict[str, Any]]:
     """Describe the parameters of a model: canonical name, aliases of tied ones, shape."""
     aliases: dict[int, list[str]] = {}
     for name, parameter in model.named_parameters(remove_duplicate=False):
-        aliases.setdefault(id(parameter), []).append(prefix + name)
+        aliases.setdefault(id(parameter), []).append(joined(model_name, name))
     return [
         {
-            "name": prefix + name,
-            "key": keys[prefix + name],
+            "name": joined(model_name, name),
+            "key": keys[joined(model_name, name)],
             "aliases": aliases[id(parameter)][1:],
             "shape": list(parameter.shape),
             "requires_grad": parameter.requires_grad,

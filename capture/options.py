@@ -98,7 +98,7 @@ def checked_batch_axis(
 
 
 def named_models(model: nn.Module | Mapping[str, nn.Module]) -> dict[str, nn.Module]:
-    """Give the models by the prefix of their layers' names.
+    """Give the models by the name that goes before those of their layers; "" for a single one.
 
     Raises
     ------
@@ -108,5 +108,5 @@ def named_models(model: nn.Module | Mapping[str, nn.Module]) -> dict[str, nn.Mod
     if isinstance(model, nn.Module):
         return {"": model}
     if isinstance(model, Mapping) and all(isinstance(one, nn.Module) for one in model.values()):
-        return {f"{name}.": one for name, one in model.items()}
+        return dict(model)
     raise TypeError(f"model is a torch.nn.Module, or a dict of them by name; got {type(model)!r}")

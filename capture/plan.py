@@ -17,6 +17,7 @@ from .layout import BatchAxis
 from .selection import Layers, select_layers
 from .step import ArrayKey
 from .store import Document
+from .words import joined
 
 
 @dataclass(frozen=True)
@@ -46,14 +47,14 @@ def make_plan(
     keep: frozenset[str],
     batch_axis: Mapping[str, BatchAxis],
 ) -> Plan:
-    """Plan the recording of some models, given by the prefix of their layers' names."""
+    """Plan the recording of some models, given by name."""
     taps = [
         Tap(name, module, kind_of(module) or UNKNOWN)
         for name, module in select_layers(models, layers).items()
     ]
     parameters = {
-        prefix + name: parameter
-        for prefix, model in models.items()
+        joined(model_name, name): parameter
+        for model_name, model in models.items()
         for name, parameter in model.named_parameters()
     }
     return Plan(tuple(models.values()), tuple(taps), parameters, keep, batch_axis)
@@ -99,8 +100,8 @@ def make_document(
         "layers": [describe(tap.name, layers[tap.name], tap.module) for tap in plan.taps],
         "parameters": [
             parameter
-            for prefix, model in models.items()
-            for parameter in describe_parameters(model, prefix, parameters)
+            for model_name, model in models.items()
+            for parameter in describe_parameters(model, model_name, parameters)
         ],
         "closed": None,
     }

@@ -7,7 +7,7 @@ from typing import TypeAlias
 from torch import nn
 
 from .layers import kind_of
-from .words import did_you_mean
+from .words import did_you_mean, joined
 
 Predicate: TypeAlias = Callable[[str, nn.Module], bool]
 Layers: TypeAlias = Predicate | str | type[nn.Module] | Sequence[str | type[nn.Module]] | None
@@ -20,7 +20,7 @@ def select_layers(models: Mapping[str, nn.Module], layers: Layers) -> dict[str, 
     Parameters
     ----------
     models : mapping of str to Module
-        The models by prefix: ``""`` for a single one.
+        The models by name: ``""`` for a single one.
     layers : None, str, class, sequence of these, or predicate
         The choice.
 
@@ -35,8 +35,8 @@ def select_layers(models: Mapping[str, nn.Module], layers: Layers) -> dict[str, 
         If a pattern, a class or the whole choice matches nothing.
     """
     modules = {
-        prefix + name: module
-        for prefix, model in models.items()
+        joined(model_name, name): module
+        for model_name, model in models.items()
         for name, module in model.named_modules()
     }
     if layers is None:

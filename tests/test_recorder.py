@@ -541,7 +541,7 @@ def test_several_models_keep_their_names_apart(tmp_path):
     with recorder_of(models, tmp_path) as recorder, recorder.step(0):
         models["critic"](models["generator"](batch("mlp", 4, seed=0))).mean().backward()
     run = open_run(tmp_path / "run.zarr")
-    assert run.layers == ("generator.0", "generator.1", "generator.2", "critic.")
+    assert run.layers == ("generator.0", "generator.1", "generator.2", "critic")
     assert run.gradient("critic.weight").shape == (1, 3)
 
 

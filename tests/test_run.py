@@ -10,6 +10,7 @@ import xarray as xr
 from nets import NETS
 from outcrop.analyze import open_run
 from outcrop.capture.errors import DamagedStore, FormatError, MissingRecord
+from outcrop.capture.format import Status
 from outcrop.capture.store import STORES
 from runs import record_run
 
@@ -200,3 +201,24 @@ def test_names_of_any_kind_come_back(path):
         np.testing.assert_array_equal(run.output(name)[0, :, 0], expected)
         assert run.gradient(f"{name}.weight").attrs["shape"] == [2, 3]
     json.dumps(run.document)
+
+
+def test_an_array_that_was_declared_and_never_recorded_is_absent(tmp_path, monkeypatch):
+    """As a kill leaves it that comes between the two."""
+    path = tmp_path / "run.zarr"
+    recorder = record_run(path, kind="mlp", steps=2, layers=["0"], close=False)
+    entries = recorder._assembler._table.entries
+    entries.append(dict(entries[0], number=len(entries), name="0", call=1))
+    recorder._assembler._store.describe(recorder._assembler._current_document())
+    run = open_run(path)
+    status = run.statuses().sel(array="0 input@1")
+    assert status.values.tolist() == [Status.ABSENT] * 2
+    recorder.close()
+
+
+def test_the_working_directory_may_change(tmp_path, monkeypatch):
+    record_run(tmp_path / "run.zarr", kind="mlp", steps=1)
+    monkeypatch.chdir(tmp_path)
+    output = open_run("run.zarr").output("0")
+    monkeypatch.chdir("/")
+    assert np.isfinite(output.values).all()

@@ -83,7 +83,8 @@ class ZarrReader:
                     pending.setdefault(entry.record, []).append((coordinates, offset, length))
         spec = spec_of(path, node, number)
         return ZarrBlockReader(
-            folder=self._root / path,
+            # Absolute, since other processes may have another working directory.
+            folder=(self._root / path).absolute(),
             shape=(self.length(stream), *spec.shape),
             dtype=np.dtype(spec.dtype),
             fill=spec.fill,
