@@ -93,6 +93,13 @@ class BackpropWatch:
             else:
                 yield backprop, backprop.status, None
 
+    def release(self) -> None:
+        """Let go of all tensors."""
+        for backprop in self._watched:
+            backprop.arrived.clear()
+            backprop.outputs = None
+        self._watched = []
+
     def _attach(self, backprop: Backprop, tensor: Tensor) -> None:
         backprop.status = Status.UNUSED
         # Reading grad_fn first renews a stale view, on which register_hook can crash.

@@ -68,6 +68,11 @@ class GradientWatch:
         for handle in self._handles:
             handle.remove()
 
+    def release(self) -> None:
+        """Let go of all tensors."""
+        for arrived in self._arrived.values():
+            arrived.clear()
+
     def counts(self, number: int) -> bool:
         """Whether a backward pass added to the gradient of a parameter."""
         return number in self.passes or not self._watched

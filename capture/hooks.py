@@ -121,6 +121,14 @@ class StepCapture:
             called=list(self._called),
         )
 
+    def release(self) -> None:
+        """Let go of all tensors: hooks in an autograd graph would keep them as long as it lives."""
+        self._pieces = {}
+        self._current = None
+        self._passes = []
+        self._backprops.release()
+        self._gradients.release()
+
     # Installing.
     def _install(self) -> None:
         add = self._handles.append

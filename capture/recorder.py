@@ -274,12 +274,15 @@ class Recorder:
             self._recorded.add(record.number)
         except Exception as error:  # noqa: BLE001 - by the recorder's rule
             self._hook_failed(error)
+        capture.release()
         if self._step_error is not None:
             self._step_failed(self._step_error)
         self._flush_scalars()
 
     def _drop(self) -> None:
-        self._release()
+        capture = self._release()
+        if capture is not None:
+            capture.release()
 
     def _release(self) -> StepCapture | None:
         capture, self._capture = self._capture, None

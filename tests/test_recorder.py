@@ -1,8 +1,10 @@
 """What the recorder stores is what autograd says, and training never notices."""
 
 import copy
+import gc
 import pickle
 import warnings
+import weakref
 
 import numpy as np
 import pytest
@@ -12,6 +14,7 @@ from outcrop.analyze import open_run, scalars
 from outcrop.capture import At, Every, First, Recorder
 from outcrop.capture.errors import MissingRecord
 from outcrop.capture.format import Status
+from outcrop.capture.layout import take_rows
 from torch import nn
 from torch.utils.checkpoint import checkpoint
 
@@ -607,3 +610,29 @@ def test_layers_stand_in_forward_order(kind, tmp_path):
     with recorder_of(Net(), tmp_path, keep=("output",)) as recorder, recorder.step(0):
         recorder_model(recorder)(batch(kind, 3, seed=0))
     assert open_run(tmp_path / "run.zarr").layers == tuple(f"parts.{name}" for name in order)
+
+
+def test_what_was_recorded_is_let_go_without_the_help_of_garbage_collection(tmp_path, monkeypatch):
+    taken = []
+
+    def spy(*arguments):
+        rows = take_rows(*arguments)
+        taken.append(weakref.ref(rows.values))
+        return rows
+
+    for module in ("hooks", "backprops"):
+        monkeypatch.setattr(f"outcrop.capture.{module}.take_rows", spy)
+    model = NETS["tokens"](inplace=True)
+    losses = []  # keeps the graphs, and the hooks in them, alive
+    gc.disable()
+    try:
+        with recorder_of(model, tmp_path) as recorder:
+            for step in range(5):
+                with recorder.step(step):
+                    losses.append(loss_of(model(batch("tokens", 4, seed=0))))
+                    losses[-1].backward()
+            recorder.flush()
+            assert len(taken) == 5 * 9
+            assert not [one for one in taken if one() is not None]
+    finally:
+        gc.enable()
