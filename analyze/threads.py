@@ -11,7 +11,7 @@ from functools import lru_cache
 from threading import Lock
 from typing import Any
 
-from threadpoolctl import ThreadpoolController
+from threadpoolctl import OpenBLASController, ThreadpoolController
 
 
 class _Limit:
@@ -24,15 +24,18 @@ class _Limit:
 
     def begin(self) -> None:
         with self._lock:
-            self._users += 1
-            if self._users == 1:
+            if not self._users:
+                _free_control()
                 self._limiter = _controller(len(sys.modules)).limit(limits=1, user_api="blas")
+            self._users += 1
 
     def end(self) -> None:
         with self._lock:
             self._users -= 1
             if not self._users:
+                _free_control()
                 self._limiter.restore_original_limits()
+                _free_control()
 
 
 _LIMIT = _Limit()
@@ -52,3 +55,15 @@ def one_blas_thread() -> Iterator[None]:
 def _controller(n_modules: int) -> ThreadpoolController:
     """Find the BLAS libraries; looked for again when modules came, which may bring their own."""
     return ThreadpoolController()
+
+
+def _free_control() -> None:
+    """Let any thread set the number of OpenBLAS's threads.
+
+    threadpoolctl lets the first thread alone set it, and ignores all others without a word. Here
+    the first task to begin sets the limit and the last one to end takes it back, and these may
+    run in any two threads.
+    """
+    clear = getattr(OpenBLASController, "clear_controlling_thread", None)
+    if clear is not None:  # older versions know no such thing
+        clear(force=True)

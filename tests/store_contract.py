@@ -274,7 +274,11 @@ class StoreContract:
     @settings(
         deadline=None,
         max_examples=25,
-        suppress_health_check=[HealthCheck.function_scoped_fixture],
+        # Subclasses run it too, with fixtures of their own.
+        suppress_health_check=[
+            HealthCheck.function_scoped_fixture,
+            HealthCheck.differing_executors,
+        ],
     )
     @given(data=st.data())
     def test_whatever_is_written_is_read(self, data, tmp_path_factory):

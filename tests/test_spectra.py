@@ -1,5 +1,7 @@
 """Properties that hold for all data: chunking, order, padding, scale; and honest words."""
 
+import threading
+
 import dask
 import dask.array as da
 import numpy as np
@@ -23,6 +25,7 @@ from outcrop.analyze.threads import one_blas_thread
 from outcrop.capture.errors import MissingRecord
 from outcrop.capture.format import Status
 from runs import record_run
+from threadpoolctl import threadpool_info
 
 DIMS = ("step", "example", "position", "feature")
 TAUS = [0.5, 0.9, 0.99, 1.0]
@@ -246,16 +249,42 @@ def test_a_cluster_gives_the_same_numbers(tmp_path):
         xr.testing.assert_identical(lazy.compute(), here)
 
 
+def blas_threads():
+    return {pool["num_threads"] for pool in threadpool_info() if pool["user_api"] == "blas"}
+
+
 def test_blas_has_one_thread_inside_and_its_own_outside():
-    from threadpoolctl import threadpool_info
-
-    def threads():
-        return {pool["num_threads"] for pool in threadpool_info() if pool["user_api"] == "blas"}
-
-    before = threads()
+    before = blas_threads()
     with one_blas_thread(), one_blas_thread():
-        assert threads() == {1}
-    assert threads() == before
+        assert blas_threads() == {1}
+    assert blas_threads() == before
+
+
+def test_the_limit_holds_whichever_threads_begin_and_end_it():
+    before = blas_threads()
+    entered, leave = threading.Barrier(3), threading.Event()
+    seen = []
+
+    def task():
+        with one_blas_thread():
+            entered.wait(10)
+            leave.wait(10)
+            seen.append(blas_threads())
+
+    for _ in range(2):
+        tasks = [threading.Thread(target=task) for _ in range(2)]
+        for one in tasks:
+            one.start()
+        entered.wait(10)
+        assert blas_threads() == {1}
+        leave.set()
+        for one in tasks:
+            one.join()
+        assert blas_threads() == before
+        with one_blas_thread():
+            assert blas_threads() == {1}
+        assert blas_threads() == before
+    assert seen == [{1}] * 4
 
 
 def test_layers_of_a_run_stand_in_order_with_their_counts(tmp_path):
