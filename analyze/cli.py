@@ -105,8 +105,9 @@ def _draw(result: "xr.DataArray", path: Path) -> None:
     from .figures import draw_saturation, draw_saturation_panels, paper_style
 
     with paper_style():
-        figure = Figure(figsize=(5.5, 3.0), layout="constrained")
-        if "step" in result.dims and result.sizes["threshold"] > 1:
+        panels = result.sizes["threshold"] if "step" in result.dims else 1
+        figure = Figure(figsize=(3.5 + 2.0 * panels, 3.0), layout="constrained")
+        if panels > 1:
             draw_saturation_panels(result, figure=figure)
         else:
             draw_saturation(result, ax=figure.subplots())
@@ -116,13 +117,18 @@ def _draw(result: "xr.DataArray", path: Path) -> None:
 def _table(result: "xr.DataArray") -> str:
     """One line a layer: its saturation at each threshold, at the last step."""
     last = result.isel(step=-1) if "step" in result.dims else result
-    width = max(map(len, last["layer"].values.tolist()), default=5)
+    names = [str(name) or "(model)" for name in last["layer"].values]
+    width = max(map(len, [*names, "layer"]))
     when = f"step {int(last['step'])}" if "step" in last.coords else "whole run"
     head = "".join(f"{value:>10.4g}" for value in last["threshold"].values)
     lines = [f"{'layer':<{width}}{head}    ({when})"]
-    for layer in last["layer"].values:
-        values = last.sel(layer=layer).transpose("threshold").values
-        lines.append(f"{layer:<{width}}" + "".join(f"{value:>10.4f}" for value in values))
+    for name, values, limited in zip(
+        names, last.transpose("layer", "threshold").values, last["rank_limited"].values, strict=True
+    ):
+        numbers = "".join(f"{value:>10.4f}" for value in values)
+        lines.append(f"{name:<{width}}{numbers}{'  *' if limited else ''}")
+    if last["rank_limited"].any():
+        lines.append("* no more samples than features: the value is limited by the sample")
     return "\n".join(lines)
 
 

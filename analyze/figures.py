@@ -36,6 +36,7 @@ PAPER_STYLE: dict[Any, Any] = {
 _Y_LABEL = "saturation\n(intrinsic dimension / features)"
 _LIMITED = "no more samples than features"
 _MARKERS = "osD^vP*X"
+_MOST_NAMED = 10
 
 
 @contextmanager
@@ -112,7 +113,7 @@ def _draw_by_depth(data: xr.DataArray, ax: Axes) -> None:
     for number, colour in enumerate(colours):
         one = data.isel(threshold=number)
         marker = _MARKERS[number % len(_MARKERS)]
-        label = f"{_percent(float(one['threshold']))} of the variance"
+        label = f"{_percent(float(one['threshold']))} of variance"
         _draw_line(ax, places, one, {"color": colour, "marker": marker, "label": label})
     names = [str(name) or "(model)" for name in data["layer"].values]
     ax.set_xticks(places, names, rotation=_slant(names), ha="right" if _slant(names) else "center")
@@ -129,7 +130,7 @@ def _draw_by_step(data: xr.DataArray, ax: Axes) -> None:
             style["marker"] = "o"
         _draw_line(ax, data["step"].values, one, style)
     ax.set(xlabel="training step", ylabel=_Y_LABEL, ylim=(-0.02, 1.05))
-    ax.set_title(f"{_percent(float(data['threshold']))} of the variance")
+    ax.set_title(f"{_percent(float(data['threshold']))} of variance")
 
 
 def _draw_line(ax: Axes, x: NDArray[Any], one: xr.DataArray, style: dict[str, Any]) -> None:
@@ -152,18 +153,20 @@ def _draw_line(ax: Axes, x: NDArray[Any], one: xr.DataArray, style: dict[str, An
 
 
 def _add_legend(ax: Axes) -> None:
-    handles, _ = ax.get_legend_handles_labels()
+    handles = _thinned(ax.get_legend_handles_labels()[0])
     if any(line.get_label() == "_limited" for line in ax.get_lines()):
         hollow: dict[str, Any] = {"marker": "o", "linestyle": "none", "markerfacecolor": "white"}
         handles.append(Line2D([], [], markeredgecolor="0.3", label=_LIMITED, **hollow))
-    # A long list of layers stands beside the axes, from the top, in as many columns as it needs.
-    ax.legend(
-        handles=handles,
-        loc="upper left",
-        bbox_to_anchor=(1.01, 1.0),
-        borderaxespad=0,
-        ncols=1 + len(handles) // 16,
-    )
+    place: dict[str, Any] = {"loc": "upper left", "bbox_to_anchor": (1.01, 1.0)}
+    ax.legend(handles=handles, borderaxespad=0, **place)
+
+
+def _thinned(handles: list[Any]) -> list[Any]:
+    """Name some of many lines: their colours go from the first to the last."""
+    if len(handles) <= _MOST_NAMED:
+        return handles
+    places = np.linspace(0, len(handles) - 1, _MOST_NAMED).round().astype(int)
+    return [handles[place] for place in places]
 
 
 def _colours(n: int) -> list[Any]:

@@ -48,7 +48,10 @@ def test_saturation_prints_a_table(store):
     assert shown.returncode == 0, shown.stderr
     lines = shown.stdout.splitlines()
     assert lines[0].split()[:3] == ["layer", "0.9", "0.99"]
-    assert len(lines) == 6
+    assert len(lines) == 7
+    # 16 examples of 36 features: the Flatten's value cannot be larger.
+    assert [line.split()[0] for line in lines if line.endswith("*")] == ["3"]
+    assert lines[-1].startswith("* no more samples than features")
 
 
 @pytest.mark.parametrize("suffix", ["pdf", "svg", "png"])

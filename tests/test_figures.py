@@ -33,9 +33,9 @@ def test_against_depth_each_threshold_is_a_line():
     data = saturations().isel(step=-1)
     ax = draw_saturation(data)
     assert [line.get_label() for line in lines(ax)] == [
-        "90 % of the variance",
-        "99 % of the variance",
-        "99.9 % of the variance",
+        "90 % of variance",
+        "99 % of variance",
+        "99.9 % of variance",
     ]
     for number, line in enumerate(lines(ax)):
         np.testing.assert_array_equal(line.get_ydata(), data[:, number])
@@ -49,7 +49,7 @@ def test_against_the_steps_each_layer_is_a_line():
     for number, line in enumerate(lines(ax)):
         np.testing.assert_array_equal(line.get_xdata(), data["step"])
         np.testing.assert_array_equal(line.get_ydata(), data[:, number])
-    assert ax.get_title() == "99 % of the variance"
+    assert ax.get_title() == "99 % of variance"
     assert "intrinsic dimension / features" in ax.get_ylabel()
 
 
@@ -67,6 +67,14 @@ def test_values_that_the_sample_limits_are_marked():
         ax = draw_saturation(saturations(limited=limited).isel(threshold=0))
         text = [entry.get_text() for entry in ax.get_legend().get_texts()]
         assert ("no more samples than features" in text) == limited
+
+
+def test_of_many_layers_the_legend_names_some_the_first_and_the_last_among_them():
+    ax = draw_saturation(saturations(layers=40).isel(threshold=0))
+    named = [entry.get_text() for entry in ax.get_legend().get_texts()]
+    assert len(lines(ax)) == 40
+    assert len(named) == 10
+    assert (named[0], named[-1]) == ("layer0", "layer39")
 
 
 def test_undefined_values_are_gaps():
