@@ -9,6 +9,8 @@ from outcrop.capture import format as names
 from outcrop.capture.format import Status
 from outcrop.capture.store import StoreReader, open_store
 
+from .labels import column_of, quantity_label
+
 _STATES = {
     "closed": "closed",
     "recording": "being recorded",
@@ -74,7 +76,7 @@ def _layers(store: StoreReader) -> Iterator[str]:
     if names.TRAIN not in streams:
         return
     arrays = streams[names.TRAIN]["arrays"]
-    statuses = store.rows(names.TRAIN)[f"{names.RECORDS}/{names.STATUS}"]
+    rows = store.rows(names.TRAIN)
     for kind, title in (("layer", "layers, in forward order"), ("parameter", "parameters")):
         about = {one["name"]: one for one in store.document[f"{kind}s"]}
         mine = [entry for entry in arrays if entry["kind"] == kind]
@@ -85,18 +87,12 @@ def _layers(store: StoreReader) -> Iterator[str]:
             if found:
                 yield f"  {name or '(model)'}{_class(described)}"
             for entry in found:
-                column = statuses[:, entry["number"] : entry["number"] + 1].ravel()
-                became = Counter(Status(int(one)) for one in column)
-                yield f"    {_label(entry):<18} {_shape(store, entry):<34} {_counts(became)}"
+                became = Counter(Status(int(one)) for one in column_of(entry, rows, names.STATUS))
+                yield f"    {quantity_label(entry):<18} {_shape(store, entry):<34} {_counts(became)}"
 
 
 def _class(described: Mapping[str, Any]) -> str:
     return f"  {described['class']}" if "class" in described else f"  {described['shape']}"
-
-
-def _label(entry: Mapping[str, Any]) -> str:
-    path = f".{entry['path']}" if entry["path"] else ""
-    return f"{entry['quantity']}{path}" + (f"@{entry['call']}" if entry["call"] else "")
 
 
 def _shape(store: StoreReader, entry: Mapping[str, Any]) -> str:

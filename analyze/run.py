@@ -16,6 +16,7 @@ from outcrop.capture.store import StoreReader, open_store
 from outcrop.capture.words import did_you_mean
 
 from .blocks import LazyBlocks, lazy_array
+from .labels import attributes_of, column_of, coordinates_of, label_of, widened
 
 
 def open_run(path: str | Path) -> "Run":
@@ -104,9 +105,9 @@ class Run:
             `Status` numbers; the coordinate `array` names the arrays.
         """
         status = self._rows(stream)[f"{names.RECORDS}/{names.STATUS}"]
-        labels = [_label(entry) for entry in self._arrays(stream)]
+        labels = [label_of(entry) for entry in self._arrays(stream)]
         return xr.DataArray(
-            _wide(status, len(labels), int(Status.ABSENT)),
+            widened(status, len(labels), int(Status.ABSENT)),
             dims=(names.STEP, names.ARRAY),
             coords={names.STEP: self.steps_of(stream), names.ARRAY: labels},
             attrs=names.flag_attributes(Status),
@@ -218,7 +219,7 @@ class Run:
                     variable = xr.Variable(entry["dims"], self._lazy(stream, entry))
                     groups.setdefault(group, {})[names.VALUES] = variable
         return xr.DataTree.from_dict(
-            {f"/{group}": xr.decode_cf(_dataset(parts)) for group, parts in groups.items()}
+            {f"/{group}": xr.decode_cf(xr.Dataset(parts)) for group, parts in groups.items()}
         )
 
     # Reading.
@@ -249,7 +250,7 @@ class Run:
                     raise MissingRecord(self._why_missing(stream, entry))
                 return entry
         name, quantity, path, call = key
-        have = [_label(entry) for entry in arrays if entry["name"] == name]
+        have = [label_of(entry) for entry in arrays if entry["name"] == name]
         place = f" at path {path!r}, call {call}" if path or call else ""
         raise MissingRecord(
             f"{name!r} has no {quantity}{place} in stream {stream!r}; recorded are "
@@ -257,7 +258,7 @@ class Run:
         )
 
     def _why_missing(self, stream: str, entry: Mapping[str, Any]) -> str:
-        status = self._column(stream, entry, names.STATUS)
+        status = column_of(entry, self._rows(stream), names.STATUS)
         found = sorted({Status(int(one)) for one in status})
         why = "; ".join(f"{one.name.lower()} ({MEANINGS[one]})" for one in found)
         return (
@@ -267,19 +268,20 @@ class Run:
 
     def _array(self, stream: str, key: tuple[str, str, str, int]) -> xr.DataArray:
         entry = self._entry(stream, key)
-        array = xr.DataArray(
-            self._lazy(stream, entry),
+        values = self._lazy(stream, entry)
+        n = values.shape[1]
+        return xr.DataArray(
+            values,
             dims=entry["dims"],
-            coords=self._coordinates(stream, entry),
+            coords=coordinates_of(entry, self._rows(stream), n),
             name=entry["quantity"],
-            attrs=self._attributes(stream, entry),
+            attrs={"stream": stream, "run": str(self.path), **attributes_of(entry, self.document)},
         )
-        return array
 
     def _lazy(self, stream: str, entry: Mapping[str, Any]) -> Any:
         reader = self._store.blocks(stream, entry["number"])
         extents = self._extents(stream, entry, reader.shape)
-        blocks = LazyBlocks(reader, extents, entry["dtype"], f"{_label(entry)} of {self.path}")
+        blocks = LazyBlocks(reader, extents, entry["dtype"], f"{label_of(entry)} of {self.path}")
         token = tokenize(
             str(self.path.resolve()), self.document["created"], stream, entry["number"], reader
         )
@@ -289,73 +291,16 @@ class Run:
         self, stream: str, entry: Mapping[str, Any], shape: tuple[int, ...]
     ) -> NDArray[np.intp]:
         """How far the values of each record reach, by the counts and statuses."""
+        rows = self._rows(stream)
         extents = np.tile(np.array(shape[1:], np.intp), (shape[0], 1))
         if entry["kind"] == "layer":
-            extents[:, 0] = self._column(stream, entry, names.N_EXAMPLES)
-            counts = self._n_positions(stream, entry)
+            extents[:, 0] = column_of(entry, rows, names.N_EXAMPLES)
+            counts = rows.get(f"{entry['group']}/{names.N_POSITIONS}")
             if counts is not None:
                 extents[:, 1] = counts.max(axis=1, initial=0)
-        status = self._column(stream, entry, names.STATUS)
+        status = column_of(entry, rows, names.STATUS)
         extents[~np.isin(status, list(HAS_VALUES))] = 0
         return extents
-
-    def _column(self, stream: str, entry: Mapping[str, Any], name: str) -> NDArray[Any]:
-        rows = self._rows(stream)[f"{names.RECORDS}/{name}"]
-        # A run that was killed may have declared an array and never recorded it.
-        return _wide(rows, entry["number"] + 1, int(Status.ABSENT))[:, -1]
-
-    def _n_positions(self, stream: str, entry: Mapping[str, Any]) -> NDArray[Any] | None:
-        return self._rows(stream).get(f"{entry['group']}/{names.N_POSITIONS}")
-
-    def _coordinates(self, stream: str, entry: Mapping[str, Any]) -> dict[str, Any]:
-        rows = self._rows(stream)
-        by_step: dict[str, Any] = {
-            name: (names.STEP, rows[name]) for name in ("epoch", "divisor") if name in rows
-        }
-        coordinates = {
-            names.STEP: rows[names.STEP],
-            **by_step,
-            names.STATUS: (
-                names.STEP,
-                self._column(stream, entry, names.STATUS),
-                names.flag_attributes(Status),
-            ),
-        }
-        if entry["kind"] != "layer":
-            return coordinates
-        coordinates[names.N_EXAMPLES] = (
-            names.STEP,
-            self._column(stream, entry, names.N_EXAMPLES),
-        )
-        n = self._store.blocks(stream, entry["number"]).shape[1]
-        by_example = (names.STEP, names.EXAMPLE)
-        counts = self._n_positions(stream, entry)
-        if counts is not None:
-            coordinates[names.N_POSITIONS] = (by_example, _wide(counts, n, 0))
-        if entry["batch_axis"] is not None:
-            for name in (names.INDEX, names.MICROBATCH):
-                values = rows[f"{names.EXAMPLES}/{name}"]
-                coordinates[name] = (by_example, _wide(values, n, -1))
-        return coordinates
-
-    def _attributes(self, stream: str, entry: Mapping[str, Any]) -> dict[str, Any]:
-        attributes = {
-            "long_name": f"{entry['quantity']} of {entry['name']}",
-            entry["kind"]: entry["name"],
-            "quantity": entry["quantity"],
-            "stream": stream,
-            "run": str(self.path),
-        }
-        if entry["kind"] == "parameter":
-            return attributes | {"shape": entry["shape"]}
-        layer = next(one for one in self.document["layers"] if one["name"] == entry["name"])
-        attributes["layer_class"] = layer["class"]
-        if entry["spatial_shape"]:
-            attributes["spatial_shape"] = entry["spatial_shape"]
-        if "n_positions_recorded" in entry:
-            attributes["positions_recorded"] = entry["n_positions_recorded"]
-            attributes["positions_total"] = int(np.prod(entry["spatial_shape"]))
-        return attributes
 
 
 def scalars(run: Run, name: str) -> xr.DataArray:
@@ -390,22 +335,6 @@ def scalars(run: Run, name: str) -> xr.DataArray:
         name=name,
         attrs={"run": str(run.path)},
     )
-
-
-def _label(entry: Mapping[str, Any]) -> str:
-    path = f".{entry['path']}" if entry["path"] else ""
-    call = f"@{entry['call']}" if entry["call"] else ""
-    return f"{entry['name']} {entry['quantity']}{path}{call}"
-
-
-def _wide(values: NDArray[Any], n: int, fill: int) -> NDArray[Any]:
-    """Give rows exactly `n` columns."""
-    missing = max(n - values.shape[1], 0)
-    return np.pad(values, ((0, 0), (0, missing)), constant_values=fill)[:, :n]
-
-
-def _dataset(variables: Mapping[str, xr.Variable]) -> xr.Dataset:
-    return xr.Dataset(dict(variables))
 
 
 def _unknown(what: str, name: str, known: "list[str] | tuple[str, ...]") -> ValueError:

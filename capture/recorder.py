@@ -2,7 +2,6 @@
 
 import sys
 import time
-import warnings
 from collections.abc import Iterable, Mapping
 from contextlib import AbstractContextManager, nullcontext
 from functools import partial
@@ -17,6 +16,7 @@ from torch.optim import Optimizer
 
 from . import format as names
 from .assembly import Assembler, ScalarRow
+from .faults import Faults
 from .hooks import StepCapture
 from .layout import BatchAxis
 from .options import (
@@ -30,6 +30,7 @@ from .options import (
     named_models,
 )
 from .plan import expected_arrays, make_document, make_plan
+from .record import Record
 from .sampling import example_index, position_index
 from .schedule import Every, When, schedule
 from .selection import Layers
@@ -37,7 +38,6 @@ from .step import StepData
 from .store import Compression, Fsync, Mode, create_store
 from .writer import WriterThread
 
-_MOST_FAILURES = 3
 _SCALAR_SECONDS = 1.0
 
 
@@ -138,7 +138,7 @@ class Recorder:
         self._examples = checked_count(examples, name="examples")
         self._positions = checked_count(positions, name="positions")
         self._reduction = checked_word(loss_reduction, get_args(Reduction), name="loss_reduction")
-        self._on_error = checked_word(on_error, get_args(OnError), name="on_error")
+        checked_word(on_error, get_args(OnError), name="on_error")
         checked_word(compression, get_args(Compression), name="compression")
         checked_word(mode, get_args(Mode), name="mode")
         self._optimizer = optimizer
@@ -158,6 +158,7 @@ class Recorder:
             self._plan, models, settings=settings, optimizer=optimizer, attrs=attrs, include=include
         )
         self.path = Path(path)
+        self._faults = Faults(self.path, on_error)
         store = create_store(self.path, mode=mode, compression=compression, fsync=fsync)
         self._assembler = Assembler(store, document, expected_arrays(self._plan))
         self._writer = WriterThread(self._assembler.write, max_bytes=max_queue_bytes)
@@ -168,9 +169,6 @@ class Recorder:
         self._scalars: list[tuple[int, str, float | Tensor]] = []
         self._scalars_since = time.monotonic()
         self._recorded: set[int] = set()
-        self._failures = 0
-        self._step_error: Exception | None = None
-        self._resting = False
         self._closed = False
 
     @property
@@ -207,7 +205,7 @@ class Recorder:
             A context manager. On steps that the schedule leaves out it does nothing but take
             scalars.
         """
-        if self._resting or not self._when(step, epoch):
+        if self._faults.resting or not self._when(step, epoch):
             self._idle.number = step
             return self._idle
         return Record(self, step, epoch=epoch, batch_size=batch_size, divisor=divisor)
@@ -242,15 +240,9 @@ class Recorder:
             raise RuntimeError(f"the recorder of {str(self.path)!r} is closed; make a new one")
         if self._capture is not None:
             raise RuntimeError("a step is open already; end() or abort() it first")
-        self._raise_writer_error()
-        if record.number < 0 or record.number in self._recorded:
-            raise ValueError(
-                f"steps are numbered from 0 and each is recorded once; got {record.number} "
-                "again or below 0: give step() a number that goes on over epochs"
-            )
-        if self._resting:
+        self._tell_writer_error()
+        if self._faults.resting or not self._is_new(record.number):
             return
-        self._step_error = None
         self._stance = _eager()
         self._stance.__enter__()
         draw: dict[str, Any] = {"seed": self._seed, "stream": names.TRAIN, "step": record.number}
@@ -259,8 +251,20 @@ class Recorder:
             draw=lambda n, number: example_index(n, self._examples, **draw, microbatch=number),
             choose=partial(_choose, limit=self._positions, draw=draw),
             batch_size=record.batch_size,
-            fail=self._hook_failed,
+            fail=self._faults.note,
         )
+
+    def _is_new(self, step: int) -> bool:
+        if step >= 0 and step not in self._recorded:
+            return True
+        self._faults.note(
+            ValueError(
+                f"steps are numbered from 0 and each is recorded once; got {step} again or below "
+                "0: give step() a number that goes on over epochs"
+            )
+        )
+        self._faults.end_step()
+        return False
 
     def _finish(self, record: "Record") -> None:
         capture = self._release()
@@ -268,15 +272,14 @@ class Recorder:
             return
         try:
             data = StepData(self._step_table(record, capture), failed=True)
-            if self._step_error is None:
+            if not self._faults.step_failed:
                 data = capture.finish(data.table)
-            self._send(data)
+            self._writer.put(data, data.nbytes)
             self._recorded.add(record.number)
         except Exception as error:  # noqa: BLE001 - by the recorder's rule
-            self._hook_failed(error)
+            self._faults.note(error)
         capture.release()
-        if self._step_error is not None:
-            self._step_failed(self._step_error)
+        self._faults.end_step()
         self._flush_scalars()
 
     def _drop(self) -> None:
@@ -328,19 +331,20 @@ class Recorder:
     def _flush_scalars(self) -> None:
         scalars, self._scalars = self._scalars, []
         self._scalars_since = time.monotonic()
-        if scalars and not self._resting:
+        if scalars and not self._faults.resting:
             rows = [ScalarRow(step, name, float(value)) for step, name, value in scalars]
             self._writer.put(rows, 0)
 
     # Writing and closing.
-    def _send(self, data: StepData) -> None:
-        self._writer.put(data, data.nbytes)
+    def _tell_writer_error(self) -> None:
+        if self._writer.error is not None:
+            self._faults.rest(self._writer.error)
 
     def flush(self) -> None:
         """Wait until everything recorded so far is committed."""
         self._flush_scalars()
         self._writer.flush()
-        self._raise_writer_error()
+        self._tell_writer_error()
 
     def close(self) -> None:
         """Commit what waits and seal the store. Closing twice does no harm."""
@@ -353,8 +357,8 @@ class Recorder:
         try:
             self._assembler.close()
         except Exception as error:  # noqa: BLE001 - by the recorder's rule
-            self._rest(error)
-        self._raise_writer_error()
+            self._faults.rest(error)
+        self._tell_writer_error()
 
     def __enter__(self) -> Self:
         return self
@@ -366,96 +370,6 @@ class Recorder:
         traceback: TracebackType | None,
     ) -> None:
         self.close()
-
-    # Faults.
-    def _hook_failed(self, error: Exception) -> None:
-        if self._on_error == "raise":
-            raise error
-        self._step_error = self._step_error or error
-
-    def _step_failed(self, error: Exception) -> None:
-        self._failures += 1
-        self._step_error = None
-        if self._failures == _MOST_FAILURES:
-            self._rest(error)
-        else:
-            _warn(f"a step could not be recorded ({error!r}); training goes on")
-
-    def _raise_writer_error(self) -> None:
-        error = self._writer.error
-        if error is not None and not self._resting:
-            self._rest(error)
-
-    def _rest(self, error: Exception) -> None:
-        self._resting = True
-        if self._on_error == "raise":
-            raise error
-        _warn(
-            f"recording into {str(self.path)!r} has stopped ({error!r}); training goes on, "
-            "and what was committed before can be read"
-        )
-
-
-class Record:
-    """One step being recorded, or left out: what ``with recorder.step(i) as record`` gives."""
-
-    __slots__ = ("batch_size", "epoch", "logged", "number", "pass_divisor", "recorder")
-
-    def __init__(
-        self,
-        recorder: Recorder,
-        number: int | None = None,
-        *,
-        epoch: int | None = None,
-        batch_size: int | None = None,
-        divisor: float | None = None,
-    ) -> None:
-        self.recorder = recorder
-        self.number = -1 if number is None else number
-        self.epoch = epoch
-        self.batch_size = batch_size
-        self.pass_divisor = divisor
-        self.logged: dict[str, float | Tensor] = {}
-
-    def __enter__(self) -> "Record":
-        if self is not self.recorder._idle:
-            self.recorder._open(self)
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
-        if self is self.recorder._idle:
-            return
-        if kind is None:
-            self.recorder._finish(self)
-        else:
-            self.recorder._drop()
-
-    def log(self, **values: float | Tensor) -> None:
-        """Keep scalars of this step, whether it is sampled or not.
-
-        Raises
-        ------
-        ValueError
-            If a value is not a single number.
-        """
-        numbers = {name: _number(name, value) for name, value in values.items()}
-        self.logged.update(numbers)
-        self.recorder._log(self.number, numbers)
-
-
-def _number(name: str, value: Any) -> float | Tensor:
-    """Take a scalar; one on a device is copied there and read later, without waiting for it."""
-    if isinstance(value, Tensor):
-        if value.numel() != 1:
-            raise ValueError(f"log() takes single numbers; {name!r} has shape {list(value.shape)}")
-        value = value.detach()
-        return float(value) if value.device.type == "cpu" else value.clone()
-    return float(value)
 
 
 def _choose(n: int, *, limit: int | None, draw: Mapping[str, Any]) -> Tensor | None:
@@ -470,7 +384,3 @@ def _eager() -> AbstractContextManager[Any]:
         return nullcontext()
     stance: AbstractContextManager[Any] = torch.compiler.set_stance("force_eager")
     return stance
-
-
-def _warn(message: str) -> None:
-    warnings.warn(message, RuntimeWarning, stacklevel=4)

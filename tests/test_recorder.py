@@ -591,6 +591,18 @@ def test_a_step_is_recorded_once(tmp_path):
             pass
 
 
+def test_a_step_that_comes_again_does_not_stop_the_training(tmp_path):
+    model = mlp()
+    x = batch("mlp", 4, seed=0)
+    with recorder_of(model, tmp_path, on_error="disable") as recorder:
+        train(model, x, recorder, 2)
+        expected = model[0].weight.clone()
+        with pytest.warns(RuntimeWarning, match="goes on over epochs"):
+            train(model, x, recorder, 1)
+        assert not torch.equal(model[0].weight, expected)
+    assert open_run(tmp_path / "run.zarr").steps.tolist() == [0, 1]
+
+
 @pytest.mark.parametrize("kind", BATCHES)
 def test_layers_stand_in_forward_order(kind, tmp_path):
     layers = list(NETS[kind]())
