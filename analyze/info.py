@@ -88,7 +88,8 @@ def _layers(store: StoreReader) -> Iterator[str]:
                 yield f"  {name or '(model)'}{_class(described)}"
             for entry in found:
                 became = Counter(Status(int(one)) for one in column_of(entry, rows, names.STATUS))
-                yield f"    {quantity_label(entry):<18} {_shape(store, entry):<34} {_counts(became)}"
+                label, shape = quantity_label(entry), _shape(store, entry)
+                yield f"    {label:<18} {shape:<58} {_counts(became)}"
 
 
 def _class(described: Mapping[str, Any]) -> str:
