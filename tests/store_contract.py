@@ -246,6 +246,24 @@ class StoreContract:
             create_store(path, mode="w")
         assert (path / "thesis.txt").read_text() == "three years"
 
+    @pytest.mark.parametrize(
+        "options", [{"mode": "a"}, {"compression": "gzip"}, {"fsync": "always"}, {"fsync": -1}]
+    )
+    def test_an_unknown_word_is_refused_before_anything_is_touched(self, path, options):
+        self.written(path, 3)
+        word = next(iter(options))
+        with pytest.raises(ValueError, match=f"{word}= is .*; got "):
+            create_store(path, **{"mode": "w"} | options)
+        assert open_store(path).length(STREAM) == 3
+
+    def test_a_link_to_a_run_is_not_replaced(self, path):
+        self.written(path, 3)
+        link = path.with_name(f"link{self.suffix}")
+        link.symlink_to(path)
+        with pytest.raises(FileExistsError, match="nothing was touched"):
+            create_store(link, mode="w")
+        assert open_store(link).length(STREAM) == 3
+
     def test_a_run_that_is_being_recorded_is_not_replaced(self, path):
         writing = self.written(path, 3, close=False)
         with pytest.raises(FileExistsError, match="being recorded"):
@@ -253,6 +271,17 @@ class StoreContract:
         writing.append(3, {0: values(3)})
         writing.close()
         assert open_store(path).length(STREAM) == 4
+
+    def test_a_row_may_be_given_in_memory_that_is_used_again(self, path):
+        writing = Writing(path)
+        writing.declare(row("step"), row("examples/index", ("step", "example"), (2,)))
+        index = np.zeros(2, int)
+        for step in range(6):
+            index[:] = step, 10 * step
+            writing.append(step, {}, **{"examples/index": index})
+        writing.close()
+        found = open_store(path).rows(STREAM)["examples/index"]
+        np.testing.assert_array_equal(found, [[step, 10 * step] for step in range(6)])
 
     def test_a_failed_record_leaves_no_trace(self, path):
         writing = Writing(path)
@@ -301,3 +330,41 @@ class StoreContract:
             inside = tuple(map(slice, shape or (0, 0, 0)))
             np.testing.assert_array_equal(found[step][inside], values(step, shape or (0, 0, 0)))
             assert np.isnan(found[step]).sum() == found[step].size - np.prod(shape or 0)
+
+    @settings(
+        deadline=None,
+        max_examples=25,
+        suppress_health_check=[
+            HealthCheck.function_scoped_fixture,
+            HealthCheck.differing_executors,
+        ],
+    )
+    @given(data=st.data())
+    def test_arrays_declared_at_any_time_hold_what_they_were_given(self, data, tmp_path_factory):
+        path = tmp_path_factory.mktemp("late") / f"run{self.suffix}"
+        n_steps = data.draw(st.integers(1, 40))
+        since = [0, *sorted(data.draw(st.lists(st.integers(0, n_steps - 1), max_size=3)))]
+        widths = data.draw(st.lists(st.integers(0, 5), min_size=n_steps, max_size=n_steps))
+        writing = Writing(path)
+        writing.declare(row("step"))
+        for step, width in enumerate(widths):
+            late = [number for number, first in enumerate(since) if first <= step]
+            for number in [number for number in late if since[number] == step]:
+                counts = row(f"late/{number}", ("step", "example"), (1,))
+                writing.declare(counts, block(number, (1,)))
+            rows = {f"late/{number}": np.arange(width) + step for number in late}
+            blocks = {number: values(step, (width,)) for number in late if width}
+            writing.append(step, blocks, **rows)
+        if data.draw(st.booleans()):
+            writing.close()
+        reader = open_store(path)
+        for number, first in enumerate(since):
+            given = [width if step >= first else 0 for step, width in enumerate(widths)]
+            counts = reader.rows(STREAM)[f"late/{number}"]
+            blocks = pickle.loads(pickle.dumps(reader.blocks(STREAM, number)))
+            found = blocks.read(0, n_steps, np.array(given)[:, None])
+            for step, width in enumerate(given):
+                assert counts[step, :width].tolist() == [step + n for n in range(width)]
+                assert (counts[step, width:] == -1).all()
+                np.testing.assert_array_equal(found[step, :width], values(step, (width,)))
+                assert np.isnan(found[step, width:]).all()

@@ -2,6 +2,8 @@
 
 import json
 import os
+from contextlib import contextmanager, suppress
+from itertools import count
 from pathlib import Path
 
 import numpy as np
@@ -9,7 +11,7 @@ import pytest
 import xarray as xr
 import zarr
 from outcrop.capture.errors import DamagedStore, FormatError
-from outcrop.capture.store import nodes, open_store, zarr_writer
+from outcrop.capture.store import block_reader, nodes, open_store, zarr_reader
 from outcrop.capture.store.commit_log import Entry, read_log
 from store_contract import STREAM, StoreContract, Writing, block, read, row, values
 
@@ -51,6 +53,16 @@ class TestZarrStoreWithSmallShards(TestZarrStore):
     @pytest.mark.parametrize("what", ["lose", "cut", "flip"])
     def test_damage_is_an_error_never_a_number(self, path, what):
         super().test_damage_is_an_error_never_a_number(path, what)
+
+
+class TestZarrStoreWithSmallChunksOfRows(TestZarrStore):
+    """The same promises where a shard holds several chunks of rows."""
+
+    @pytest.fixture(autouse=True)
+    def _small(self, monkeypatch):
+        monkeypatch.setattr(nodes, "LEAST_RECORDS", 16)
+        monkeypatch.setattr(nodes, "MOST_RECORDS", 16)
+        monkeypatch.setattr(nodes, "ROW_CHUNK", 4)
 
 
 def record(path, steps, *, close=True):
@@ -118,49 +130,161 @@ def test_a_huge_tensor_is_split(monkeypatch, tmp_path):
     )
 
 
-def test_a_kill_between_any_two_steps_of_a_seal_loses_nothing(small_shards, tmp_path, monkeypatch):
-    """Each way of writing to the disk is made to fail, at every time it is used."""
+class Killed(BaseException):
+    """The process ends here."""
 
-    class Killed(BaseException):
-        pass
 
-    calls = {"n": 0, "stop": -1}
+class Disk:
+    """Every way of writing to the disk: raises `fault` at the `first` call and some more."""
 
-    def fatal(function):
+    def __init__(self, monkeypatch, fault):
+        self.fault = fault
+        self.fails(first=0, times=0)
+        for owner, name in (
+            *[(Path, name) for name in ("open", "rename", "replace")],
+            *[(os, name) for name in ("write", "writev")],
+        ):
+            monkeypatch.setattr(owner, name, self.breaking(getattr(owner, name)))
+
+    def breaking(self, write):
         def wrapped(*arguments, **options):
-            calls["n"] += 1
-            if calls["n"] == calls["stop"]:
-                raise Killed
-            return function(*arguments, **options)
+            self.n += self.counts
+            if self.counts and self.first <= self.n < self.first + self.times:
+                raise self.fault
+            return write(*arguments, **options)
 
         return wrapped
 
-    monkeypatch.setattr(zarr_writer, "replace_file", fatal(zarr_writer.replace_file))
-    for module in ("block_array", "row_array", "commit_log"):
-        where = f"outcrop.capture.store.{module}"
-        name = "append_whole" if module == "block_array" else "replace_file"
-        original = getattr(__import__(where, fromlist=[name]), name)
-        monkeypatch.setattr(f"{where}.{name}", fatal(original))
-    for stop in range(1, 60):
-        path = tmp_path / str(stop) / "run.zarr"
-        writing = Writing(path)
-        writing.declare(row("step"), block(0, (4, 1, 3)))
-        calls.update(n=0, stop=stop)
+    def fails(self, first, times):
+        self.n, self.first, self.times, self.counts = 0, first, times, True
+
+    @contextmanager
+    def rests(self):
+        self.counts = False
+        yield
+        self.counts = True
+
+
+N_STEPS, LATE, GROWN = 10, 5, 6
+"""A run with whatever a run may have: a late array, and one that grows."""
+
+
+def shape_of(step):
+    return (5, 1, 3) if step == GROWN else (4, 1, 3)
+
+
+def begin(path):
+    writing = Writing(path)
+    index = row("examples/index", ("step", "example"), (4,))
+    writing.declare(row("step"), index, block(0, shape_of(0)))
+    return writing
+
+
+def append(writing, step):
+    if step == LATE and "late" not in writing.rows:
+        declare_late(writing)
+    rows = {"examples/index": np.arange(shape_of(step)[0]) + step}
+    blocks = {0: values(step, shape_of(step))}
+    if step >= LATE:
+        rows["late"] = step
+        blocks[1] = values(step, (2,))
+    writing.append(step, blocks, **rows)
+
+
+def declare_late(writing):
+    rows, arrays = list(writing.rows), list(writing.arrays)
+    try:
+        writing.declare(row("late"), block(1, (2,)))
+    except OSError:
+        writing.rows, writing.arrays = rows, arrays
+        raise
+
+
+def check(path, n_steps):
+    """Assert that a run has so many steps, all of them right."""
+    reader = open_store(path)
+    assert reader.length(STREAM) == n_steps
+    rows = reader.rows(STREAM)
+    found = read(reader, extents=[shape_of(step) for step in range(n_steps)])
+    np.testing.assert_array_equal(rows["step"], np.arange(n_steps))
+    for step in range(n_steps):
+        n = shape_of(step)[0]
+        np.testing.assert_array_equal(found[step][:n], values(step, shape_of(step)))
+        assert rows["examples/index"][step, :n].tolist() == [step + k for k in range(n)]
+        if "late" in rows:
+            assert rows["late"][step] == (step if step >= LATE else -1)
+    if n_steps > LATE:
+        late = read(reader, 1, start=LATE)
+        np.testing.assert_array_equal(late, [values(s, (2,)) for s in range(LATE, n_steps)])
+
+
+def test_a_kill_at_any_write_loses_nothing(small_shards, tmp_path, monkeypatch):
+    disk = Disk(monkeypatch, Killed())
+    for first in count(1):
+        path = tmp_path / str(first) / "run.zarr"
+        writing = begin(path)
+        disk.fails(first, times=1)
         committed = 0
-        try:
-            for step in range(10):
-                writing.append(step, {0: values(step)})
+        with suppress(Killed):
+            for step in range(N_STEPS):
+                append(writing, step)
                 committed = step + 1
-        except Killed:
-            pass
-        calls["stop"] = -1
-        reader = open_store(path)
-        n = reader.length(STREAM)
-        # The record that was under way may have been committed just before the kill.
-        assert committed <= n <= committed + 1
-        for step, found in enumerate(read(reader)):
-            np.testing.assert_array_equal(found, values(step))
-        np.testing.assert_array_equal(reader.rows(STREAM)["step"], np.arange(n))
+        with disk.rests():
+            # The record that was under way may have been committed just before the kill.
+            n = open_store(path).length(STREAM)
+            assert committed <= n <= committed + 1
+            check(path, n)
+            assert not strays(path)
+        if disk.n < first:
+            assert first > 60
+            break
+
+
+@pytest.mark.parametrize("times", [1, 3])
+def test_a_disk_that_is_full_for_a_while_costs_nothing_that_was_committed(
+    small_shards, tmp_path, monkeypatch, times
+):
+    """Any write may fail; the caller goes on with the step that a reader misses."""
+    disk = Disk(monkeypatch, OSError(28, "No space left on device"))
+    for first in count(1):
+        path = tmp_path / str(first) / "run.zarr"
+        writing = begin(path)
+        disk.fails(first, times)
+        step = 0
+        while step < N_STEPS:
+            try:
+                append(writing, step)
+                step += 1
+            except OSError:
+                with disk.rests():
+                    n = open_store(path).length(STREAM)
+                    assert step <= n <= step + 1
+                    check(path, n)
+                step = n
+        with disk.rests():
+            writing.close()
+            check(path, N_STEPS)
+            lengths = {node.shape[0] for name, node in members(path) if hasattr(node, "shape")}
+            assert lengths == {N_STEPS}
+        if disk.n < first:
+            break
+
+
+def strays(path):
+    """Files beside groups, which stock zarr warns of."""
+    groups = [
+        node.parent
+        for node in path.rglob("zarr.json")
+        if json.loads(node.read_text())["node_type"] == "group"
+    ]
+    files = [file for group in groups for file in group.iterdir() if file.is_file()]
+    return [file for file in files if file.name != "zarr.json"]
+
+
+def members(path):
+    """All nodes of the stream, as stock zarr finds them in the folders."""
+    root = zarr.open_group(path, mode="r", use_consolidated=False)
+    return [item for item in root.members(max_depth=None) if item[0].startswith(STREAM)]
 
 
 @pytest.mark.parametrize("keep", range(1, 40))
@@ -278,3 +402,105 @@ def test_the_disk_policy_changes_no_number(small_shards, tmp_path, fsync):
         writing.append(step, {0: values(step)})
     writing.close()
     np.testing.assert_array_equal(read(open_store(path)), [values(step) for step in range(6)])
+
+
+def test_a_seal_that_comes_while_a_run_is_opened_is_no_damage(small_shards, tmp_path, monkeypatch):
+    path = tmp_path / "run.zarr"
+    writing = record(path, 3, close=False)
+    steps = iter(range(3, 6))
+
+    def read_later(folder):
+        for step in steps:
+            writing.append(step, {0: values(step)})
+        return read_log(folder)
+
+    monkeypatch.setattr(zarr_reader, "read_log", read_later)
+    reader = open_store(path)
+    assert reader.length(STREAM) == 6
+    np.testing.assert_array_equal(read(reader), [values(step) for step in range(6)])
+    writing.close()
+
+
+def test_a_run_opened_before_a_seal_is_read_after_it(small_shards, tmp_path):
+    path = tmp_path / "run.zarr"
+    writing = record(path, 3, close=False)
+    reader = open_store(path)
+    for step in range(3, 11):
+        writing.append(step, {0: values(step)})
+    np.testing.assert_array_equal(read(reader), [values(step) for step in range(3)])
+    np.testing.assert_array_equal(reader.rows(STREAM)["step"], range(3))
+    writing.close()
+
+
+def test_the_data_of_all_files_are_on_the_disk_before_the_log(tmp_path, monkeypatch):
+    """Those of arrays whose file was closed, to keep few open, as well."""
+    synced = []
+
+    def note(file):
+        synced.append(str(Path(f"/proc/self/fd/{file}").readlink()))
+
+    writing = Writing(tmp_path / "run.zarr", fsync=0)
+    writing.declare(row("step"), *[block(number, (2,)) for number in range(300)])
+    monkeypatch.setattr(os, "fsync", note)
+    writing.append(0, {number: values(0, (2,)) for number in range(300)})
+    shards, log = synced[:-1], synced[-1]
+    assert len({path for path in shards if ".open." in path}) == 300
+    assert log.endswith(".commit.log")
+    synced.clear()
+    writing.append(1, {7: values(1, (2,))})
+    assert len(synced) == 2
+
+
+def test_a_file_that_the_system_gives_in_small_pieces_is_read_whole(tmp_path, monkeypatch):
+    """As it does from 2 GiB on."""
+    path = tmp_path / "run.zarr"
+    record(path, 20)
+    whole = os.pread
+    monkeypatch.setattr(os, "pread", lambda file, n, offset: whole(file, min(n, 100), offset))
+    monkeypatch.setattr(block_reader, "_READ_BYTES", 300)
+    np.testing.assert_array_equal(read(open_store(path)), [values(step) for step in range(20)])
+
+
+@pytest.mark.parametrize("what", ["lose", "cut", "flip"])
+def test_a_damaged_metadata_document_is_an_error(tmp_path, what):
+    path = tmp_path / "run.zarr"
+    record(path, 2)
+    chunk = max((path / "metadata").glob("c.*"), key=lambda file: int(file.name[2:]))
+    data = bytearray(chunk.read_bytes())
+    chunk.unlink()
+    data[20] ^= 1
+    if what != "lose":
+        chunk.write_bytes(data if what == "flip" else data[:10])
+    with pytest.raises(DamagedStore, match="metadata"):
+        open_store(path)
+
+
+def rewrite_root(path, change):
+    node = json.loads((path / "zarr.json").read_text())
+    change(node)
+    (path / "zarr.json").write_text(json.dumps(node))
+
+
+def test_what_is_not_a_run_of_this_version_is_refused_by_name(tmp_path):
+    path = tmp_path / "run.zarr"
+    with pytest.raises(FileNotFoundError, match=r"no run at .*run\.zarr"):
+        open_store(path)
+    path.mkdir()
+    with pytest.raises(FormatError, match=r"has none: it is not a run"):
+        open_store(path)
+    path.rmdir()
+    record(path, 2)
+    rewrite_root(path, lambda node: node["attributes"].update(version="9.3"))
+    with pytest.raises(FormatError, match=r"has version '9\.3'"):
+        open_store(path)
+    rewrite_root(path, lambda node: node["attributes"].update(format="thesis"))
+    with pytest.raises(FormatError, match="is 'thesis', not 'outcrop'"):
+        open_store(path)
+
+
+def test_a_root_without_the_metadata_of_its_arrays_is_an_error(tmp_path):
+    path = tmp_path / "run.zarr"
+    record(path, 2)
+    rewrite_root(path, lambda node: node.pop("consolidated_metadata"))
+    with pytest.raises(DamagedStore, match="consolidated_metadata"):
+        open_store(path)

@@ -3,6 +3,7 @@
 from importlib import import_module
 from pathlib import Path
 from types import ModuleType
+from typing import get_args
 
 from .model import (
     ArraySpec,
@@ -65,8 +66,11 @@ def create_store(
     FileExistsError
         If `path` exists and may not be replaced.
     ValueError
-        If no form has this suffix.
+        If no form has this suffix, or an option is not one of its words.
     """
+    _check_word(mode, get_args(Mode), name="mode")
+    _check_word(compression, get_args(Compression), name="compression")
+    _check_fsync(fsync)
     writer: StoreWriter = _form(path).create(path, mode=mode, compression=compression, fsync=fsync)
     return writer
 
@@ -85,6 +89,17 @@ def open_store(path: Path) -> StoreReader:
     """
     reader: StoreReader = _form(path).read(path)
     return reader
+
+
+def _check_word(value: object, words: tuple[str, ...], *, name: str) -> None:
+    if value not in words:
+        raise ValueError(f"{name}= is one of {', '.join(map(repr, words))}; got {value!r}")
+
+
+def _check_fsync(fsync: object) -> None:
+    if fsync in ("never", "seal") or (isinstance(fsync, int | float) and fsync >= 0):
+        return
+    raise ValueError(f"fsync= is 'never', 'seal' or a number of seconds; got {fsync!r}")
 
 
 def _form(path: Path) -> ModuleType:

@@ -4,7 +4,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from itertools import product
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -20,8 +20,7 @@ OPEN = ".open."
 Coordinates = tuple[int, ...]
 
 
-@dataclass(frozen=True, slots=True)
-class Stored:
+class Stored(NamedTuple):
     """Where a chunk was written: in which shard, at which place of its index, at which bytes."""
 
     chunk: Coordinates
@@ -69,11 +68,9 @@ class BlockArray:
         self._per_shard = grid.per_shard
         self._open: dict[Coordinates, OpenShard] = {}
 
-    def grow(self, sizes: tuple[int, ...]) -> bool:
-        """Make room for values of this shape; says whether the array has grown."""
-        before = self.sizes
-        self.sizes = tuple(map(max, before, sizes))
-        return self.sizes != before
+    def grow(self, sizes: tuple[int, ...]) -> None:
+        """Make room for values of this shape."""
+        self.sizes = tuple(map(max, self.sizes, sizes))
 
     def write(self, record: int, values: NDArray[Any]) -> list[Stored]:
         """Append the chunks of a record; they do not count before `commit`."""
@@ -88,19 +85,27 @@ class BlockArray:
 
     def seal(self, *, sync: bool) -> None:
         """Give every open shard its index and its name."""
-        for coordinates, shard in self._open.items():
+        for coordinates, shard in list(self._open.items()):
             append_whole(self._files[shard.path], [encode_index(shard.index.reshape(-1, 2))])
             self._files.close(shard.path, sync=sync)
             shard.path.rename(self._folder / chunk_key(coordinates))
-        self._open = {}
+            # One by one: a seal that fails is repeated for the others only.
+            del self._open[coordinates]
 
     def _append(self, record: int, chunk: Coordinates, piece: NDArray[Any]) -> Stored:
-        places = [divmod(c, n) for c, n in zip((record, *chunk), self._per_shard, strict=True)]
-        shard, place = tuple(p[0] for p in places), tuple(p[1] for p in places)
+        shard, place = self._locate(record, chunk)
         if shard not in self._open:
             self._open[shard] = self._new_shard(shard)
         file = self._files[self._open[shard].path]
         return Stored(chunk, shard, place, *append_whole(file, self._codec.encode(piece)))
+
+    def _locate(self, record: int, chunk: Coordinates) -> tuple[Coordinates, Coordinates]:
+        """Find the shard of a chunk, and its place in the shard's index."""
+        if not any(chunk):  # the usual case
+            column, inside = divmod(record, self._per_shard[0])
+            return (column, *chunk), (inside, *chunk)
+        places = [divmod(c, n) for c, n in zip((record, *chunk), self._per_shard, strict=True)]
+        return tuple(p[0] for p in places), tuple(p[1] for p in places)
 
     def _new_shard(self, coordinates: Coordinates) -> OpenShard:
         index = np.full((*self._per_shard, 2), MISSING, np.uint64)

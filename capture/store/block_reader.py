@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from itertools import product
 from math import prod
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
@@ -16,6 +16,11 @@ from outcrop.capture.errors import DamagedStore
 from .block_array import OPEN, Coordinates
 from .chunks import MISSING, ChunkCodec, decode_index, index_bytes
 from .nodes import Grid, chunk_key
+
+Pending: TypeAlias = dict[int, list[tuple[Coordinates, int, int]]]
+"""Coordinates, offset and length of the chunks of each record that is not sealed."""
+
+_READ_BYTES = 16 * 2**20
 
 
 class Wanted(NamedTuple):
@@ -58,7 +63,7 @@ class ZarrBlockReader:
     grid: Grid
     codec: ChunkCodec
     sealed: int
-    pending: dict[int, list[tuple[Coordinates, int, int]]]
+    pending: Pending
 
     def read(self, start: int, stop: int, extents: NDArray[np.intp]) -> NDArray[Any]:
         """Read the records from `start` to `stop`; see `BlockReader`."""
@@ -145,7 +150,12 @@ class _File:
         self.size = os.fstat(self._file).st_size
 
     def read(self, offset: int, length: int) -> bytes:
-        return os.pread(self._file, length, offset)
+        pieces = []
+        # The system may give less than was asked for, never more than 2 GiB at a time.
+        while length and (piece := os.pread(self._file, length, offset)):
+            pieces.append(piece)
+            offset, length = offset + len(piece), length - len(piece)
+        return pieces[0] if len(pieces) == 1 else b"".join(pieces)
 
     def __enter__(self) -> "_File":
         return self
@@ -173,15 +183,15 @@ def _missing(record: int, path: Path) -> DamagedStore:
 
 
 def _read_all(file: _File, places: list[Wanted]) -> Iterator[tuple[Wanted, memoryview]]:
-    """Read chunks, those that follow one another in one piece."""
+    """Read chunks, those that follow one another together, up to a size."""
     first = 0
-    for last, place in enumerate(places):
-        follows = last + 1 < len(places) and places[last + 1].offset == place.offset + place.length
-        if follows:
+    for last, place in enumerate(places, start=1):
+        begin, end = places[first].offset, place.offset + place.length
+        follows = last < len(places) and places[last].offset == end
+        if follows and end + places[last].length - begin <= _READ_BYTES:
             continue
-        begin = places[first].offset
-        data = memoryview(file.read(begin, place.offset + place.length - begin))
-        for one in places[first : last + 1]:
+        data = memoryview(file.read(begin, end - begin))
+        for one in places[first:last]:
             offset = one.offset - begin
             yield one, data[offset : offset + one.length]
-        first = last + 1
+        first = last

@@ -12,8 +12,6 @@ from typing import Any
 import google_crc32c
 from outcrop.capture.errors import DamagedStore
 
-from .files import replace_file
-
 NAME = ".commit.log"
 _PREFIX = 9  # eight hexadecimal digits and a space
 
@@ -64,11 +62,18 @@ class CommitLog:
         os.fsync(self._file)
 
     def restart(self) -> None:
-        """Begin an empty log, in the place of the old one."""
+        """Begin an empty log, in the place of the old one, which stays if that fails."""
+        fresh = self._path.with_name(f"{NAME}.new")
+        flags = os.O_CREAT | os.O_TRUNC | os.O_WRONLY | os.O_APPEND
+        file = os.open(fresh, flags, 0o666)
+        try:
+            fresh.replace(self._path)
+        except OSError:
+            os.close(file)
+            raise
         if self._file >= 0:
             os.close(self._file)
-        replace_file(self._path, b"")
-        self._file = os.open(self._path, os.O_WRONLY | os.O_APPEND)
+        self._file = file
 
     def remove(self) -> None:
         """Take the log away: the store is closed."""

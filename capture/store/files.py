@@ -7,15 +7,21 @@ from pathlib import Path
 from typing import Any
 
 
-def replace_file(path: Path, data: bytes, *, sync: bool = False) -> None:
-    """Write a file under a temporary name and rename it over the old one."""
-    temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
-    with temporary.open("wb") as file:
-        file.write(data)
-        if sync:
-            file.flush()
-            os.fsync(file.fileno())
-    temporary.replace(path)
+def replace_file(
+    path: Path, data: bytes, *, sync: bool = False, scratch: Path | None = None
+) -> None:
+    """Write a file under a temporary name, in the folder `scratch` if given, and rename it."""
+    temporary = (scratch or path.parent) / f".{path.name}.{os.getpid()}.tmp"
+    try:
+        with temporary.open("wb") as file:
+            file.write(data)
+            if sync:
+                file.flush()
+                os.fsync(file.fileno())
+        temporary.replace(path)
+    except OSError:
+        temporary.unlink(missing_ok=True)
+        raise
 
 
 def append_whole(file: int, pieces: list[Any]) -> tuple[int, int]:
@@ -46,11 +52,14 @@ class OpenFiles:
     def __init__(self, most: int = 256) -> None:
         self._most = most
         self._files: OrderedDict[Path, int] = OrderedDict()
+        self._unsynced: set[Path] = set()
 
     def __getitem__(self, path: Path) -> int:
-        if path in self._files:
+        self._unsynced.add(path)
+        file = self._files.get(path)
+        if file is not None:
             self._files.move_to_end(path)
-            return self._files[path]
+            return file
         while len(self._files) >= self._most:
             os.close(self._files.popitem(last=False)[1])
         flags = os.O_CREAT | os.O_WRONLY | os.O_APPEND
@@ -59,17 +68,28 @@ class OpenFiles:
 
     def close(self, path: Path, *, sync: bool = False) -> None:
         """Close one file, forced to the disk if asked."""
-        file = self._files.pop(path, None)
         if sync:
-            file = os.open(path, os.O_WRONLY) if file is None else file
-            os.fsync(file)
+            self._sync(path)
+        self._unsynced.discard(path)
+        file = self._files.pop(path, None)
         if file is not None:
             os.close(file)
 
     def sync(self) -> None:
-        """Force all open files to the disk."""
-        for file in self._files.values():
+        """Force to the disk what was appended since the last time, to open files and others."""
+        for path in list(self._unsynced):
+            self._sync(path)
+            self._unsynced.discard(path)
+
+    def _sync(self, path: Path) -> None:
+        if path in self._files:
+            os.fsync(self._files[path])
+            return
+        file = os.open(path, os.O_WRONLY)
+        try:
             os.fsync(file)
+        finally:
+            os.close(file)
 
     def close_all(self) -> None:
         """Close all files."""

@@ -28,30 +28,31 @@ class RowArray:
         Where it lies.
     grid : Grid
         How it is cut.
-    length : int
-        Records of the stream so far.
+    sealed, length : int
+        Records of the stream so far: those that are sealed, and all.
     """
 
-    def __init__(self, spec: ArraySpec, folder: Path, *, grid: Grid, length: int) -> None:
+    def __init__(
+        self, spec: ArraySpec, folder: Path, *, grid: Grid, sealed: int, length: int
+    ) -> None:
         self.sizes = spec.shape
         self._spec = spec
         self._folder = folder
         self._grid = grid
         self._codec = ChunkCodec("zstd")
         # Values from the start of the first chunk that is not full; None is the fill value.
-        self._first = self._start_of(length)
+        self._first = self._start_of(sealed)
         self._values: list[Any] = [None] * (length - self._first)
         self._columns: tuple[int, ...] | None = None
 
-    def grow(self, sizes: tuple[int, ...]) -> bool:
-        """Make room for values of this shape; says whether the array has grown."""
-        before = self.sizes
-        self.sizes = tuple(map(max, before, sizes))
-        return self.sizes != before
+    def grow(self, sizes: tuple[int, ...]) -> None:
+        """Make room for values of this shape."""
+        self.sizes = tuple(map(max, self.sizes, sizes))
 
     def commit(self, value: Any) -> None:
         """Keep the value of the next record."""
-        self._values.append(value)
+        # A copy: the caller may use its array again before the seal.
+        self._values.append(value.copy() if isinstance(value, np.ndarray) else value)
 
     def seal(self, length: int, *, sync: bool) -> None:
         """Write the chunks that hold records up to `length`."""
@@ -69,7 +70,6 @@ class RowArray:
     def _fill_before(self, *, sync: bool) -> None:
         """Write what new columns lack of the chunks that are full, as fill values."""
         columns, known = self._grid.cover(self.sizes), self._columns
-        self._columns = columns
         if columns == known:
             return
         filled = np.full(self._grid.inner, self._spec.fill, self._spec.dtype)
@@ -77,6 +77,7 @@ class RowArray:
             if known is None or any(c >= k for c, k in zip(column, known, strict=True)):
                 for row in range(self._first // self._grid.inner[0]):
                     self._write((row, *column), filled, sync=sync)
+        self._columns = columns
 
     def _table(self, values: list[Any]) -> NDArray[Any]:
         shape = (self._grid.inner[0], *self.sizes)

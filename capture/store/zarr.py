@@ -3,6 +3,7 @@
 import json
 import shutil
 from datetime import UTC, datetime
+from importlib.metadata import version
 from pathlib import Path
 
 from outcrop.capture.format import METADATA, NAME, version_text
@@ -17,7 +18,7 @@ from .zarr_writer import LOCK, ZarrWriter
 def create(path: Path, *, mode: Mode, compression: Compression, fsync: Fsync) -> StoreWriter:
     """Create an empty store; see `create_store`."""
     if path.exists() or path.is_symlink():
-        if mode == "x":
+        if mode != "w":
             raise FileExistsError(
                 f"{str(path)!r} exists; record to another path, or give mode='w' to replace "
                 "a run that you no longer need"
@@ -28,6 +29,7 @@ def create(path: Path, *, mode: Mode, compression: Compression, fsync: Fsync) ->
         "format": NAME,
         "version": version_text(),
         "created": datetime.now(UTC).isoformat(),
+        "writer": {"name": NAME, "version": version(NAME)},
     }
     return ZarrWriter(path, attributes, compression=compression, fsync=fsync)
 
@@ -38,6 +40,11 @@ def read(path: Path) -> StoreReader:
 
 
 def _remove_ours(path: Path) -> None:
+    if path.is_symlink():
+        raise FileExistsError(
+            f"{str(path)!r} is a link; mode='w' replaces runs only, nothing was touched: "
+            f"give the path of the run itself, {str(path.resolve())!r}"
+        )
     if not _is_ours(path):
         raise FileExistsError(
             f"{str(path)!r} is not a run; mode='w' replaces runs only, nothing was touched"

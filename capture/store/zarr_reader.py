@@ -1,6 +1,7 @@
 """Reading a Zarr store: what is sealed, and what the commit log adds."""
 
 import json
+from collections import defaultdict
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -10,7 +11,7 @@ from numpy.typing import NDArray
 from outcrop.capture.errors import DamagedStore, FormatError
 from outcrop.capture.format import METADATA, NAME, VALUES, is_readable, version_text
 
-from .block_reader import ZarrBlockReader
+from .block_reader import Pending, ZarrBlockReader
 from .commit_log import Entry, read_log
 from .files import is_locked
 from .metadata_array import read_document
@@ -42,10 +43,15 @@ class ZarrReader:
         self._root = root
         for _ in range(_TRIES):
             text = _read_root(root)
-            self._nodes, self.document = self._read_metadata(text)
-            self._entries = {name: self._pending(name) for name in self._stream_names}
-            if _read_root(root) == text:  # or a seal came between shapes and log: look again
-                return
+            try:
+                self._take(text)
+            except DamagedStore:
+                if _read_root(root) == text:
+                    raise
+            else:
+                if _read_root(root) == text:
+                    return
+            # A seal came between the shapes and the log: look again.
         raise FormatError(f"{str(root)!r} changes faster than it can be read; try again")
 
     @property
@@ -75,13 +81,11 @@ class ZarrReader:
         group = self.document["streams"][stream]["arrays"][number]["group"]
         path = f"{stream}/{group}/{VALUES}"
         node = self._nodes[path]
-        pending: dict[int, list[tuple[tuple[int, ...], int, int]]] = {}
-        for entry in self._entries[stream]:
-            for found, offset, length, chunk in entry.blocks:
-                if found == number:
-                    coordinates = tuple(chunk) if chunk else (0,) * (len(node["shape"]) - 1)
-                    pending.setdefault(entry.record, []).append((coordinates, offset, length))
         spec = spec_of(path, node, number)
+        pending: Pending = defaultdict(list)
+        for record, offset, length, chunk in self._pending_chunks.get((stream, number), ()):
+            coordinates = tuple(chunk) if chunk else (0,) * len(spec.shape)
+            pending[record].append((coordinates, offset, length))
         return ZarrBlockReader(
             # Absolute, since other processes may have another working directory.
             folder=(self._root / path).absolute(),
@@ -91,19 +95,39 @@ class ZarrReader:
             grid=grid_of(node),
             codec=codec_of(node),
             sealed=self._sealed(stream),
-            pending=pending,
+            pending=dict(pending),
         )
 
+    @cached_property
+    def _pending_chunks(self) -> dict[tuple[str, int], list[tuple[int, int, int, Any]]]:
+        """Chunks that the logs tell of, by stream and array number: found in one pass."""
+        chunks = defaultdict(list)
+        for stream, entries in self._entries.items():
+            for entry in entries:
+                for number, offset, length, chunk in entry.blocks:
+                    chunks[stream, number].append((entry.record, offset, length, chunk))
+        return chunks
+
     # Metadata.
+    def _take(self, text: bytes) -> None:
+        self._nodes, self.document = self._read_metadata(text)
+        self._entries = {name: self._pending(name) for name in self._stream_names}
+
     def _read_metadata(self, text: bytes) -> tuple[dict[str, Node], Document]:
         root = _parse_root(text, self._root)
-        nodes: dict[str, Node] = root["consolidated_metadata"]["metadata"]
+        try:
+            nodes: dict[str, Node] = root["consolidated_metadata"]["metadata"]
+        except (KeyError, TypeError) as error:
+            raise DamagedStore(
+                f"{str(self._root / ZARR_JSON)!r} lacks the metadata of the run's arrays, "
+                "'consolidated_metadata': another program has rewritten it"
+            ) from error
         if METADATA not in nodes:  # no record has come yet
             return nodes, {"streams": {}, **root["attributes"]}
         length = nodes[METADATA]["shape"][0]
         return nodes, read_document(self._root / METADATA, length)
 
-    @cached_property
+    @property
     def _stream_names(self) -> list[str]:
         return list(self.document.get("streams", {}))
 
@@ -181,7 +205,7 @@ def _read_root(root: Path) -> bytes:
 def _parse_root(text: bytes, root: Path) -> Node:
     try:
         node: Node = json.loads(text)
-        attributes = node["attributes"]
+        attributes = dict(node["attributes"])
     except (ValueError, KeyError, TypeError) as error:
         raise DamagedStore(f"{str(root / ZARR_JSON)!r} is not the zarr.json of a group") from error
     if attributes.get("format") != NAME:

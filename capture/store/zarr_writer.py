@@ -44,6 +44,8 @@ class Stream:
     log: CommitLog
     length: int = 0
     sealed: int = 0
+    tidy: bool = True
+    """Whether all zarr.json and the log are as the last seal leaves them."""
 
 
 class ZarrWriter:
@@ -74,6 +76,7 @@ class ZarrWriter:
         self._nodes: dict[str, Node] = {}
         self._streams: dict[str, Stream] = {}
         self._document_length = 0
+        self._root_is_old = False
         (root / METADATA).mkdir()
         self._lock = Lock(root / METADATA / LOCK)
         self._write_root()
@@ -101,7 +104,7 @@ class ZarrWriter:
             records = records[room:]
             if target.length % target.records_per_shard == 0:
                 self._seal(target)
-        self._sync_by_time(target)
+        self._sync_by_time()
 
     def close(self, document: Document) -> None:
         """Seal all streams; the logs and the lock are gone afterwards."""
@@ -128,7 +131,7 @@ class ZarrWriter:
         folder.mkdir(parents=True, exist_ok=True)
         if spec.number is None:
             grid, codec = row_grid(spec), ChunkCodec("zstd")
-            rows = RowArray(spec, folder, grid=grid, length=stream.length)
+            rows = RowArray(spec, folder, grid=grid, sealed=stream.sealed, length=stream.length)
             rows.seal(stream.sealed, sync=self._sync_seal)
             stream.rows[spec.path] = rows
         else:
@@ -148,8 +151,8 @@ class ZarrWriter:
                 self._put_node(group, group_node())
 
     def _put_node(self, path: str, node: Node) -> None:
+        self._replace(path, node_text(node), sync=False)
         self._nodes[path] = node
-        replace_file(self._root / path / ZARR_JSON, node_text(node), sync=False)
 
     def _put_document(self, document: Document) -> None:
         folder = self._root / METADATA
@@ -159,8 +162,13 @@ class ZarrWriter:
         self._put_node(METADATA, metadata_node(self._document_length))
 
     def _write_root(self) -> None:
-        text = root_text(self._node, self._nodes)
-        replace_file(self._root / ZARR_JSON, text, sync=self._sync_seal)
+        self._replace("", root_text(self._node, self._nodes), sync=self._sync_seal)
+        self._root_is_old = False
+
+    def _replace(self, path: str, text: bytes, *, sync: bool) -> None:
+        # What a kill leaves beside a group would make stock readers warn; not inside an array.
+        scratch = self._root / METADATA
+        replace_file(self._root / path / ZARR_JSON, text, sync=sync, scratch=scratch)
 
     # Committing.
     def _commit(self, stream: Stream, records: list[Record]) -> None:
@@ -194,35 +202,48 @@ class ZarrWriter:
 
     def _grow(self, stream: Stream, records: Iterable[Record]) -> None:
         """Make room first: a reader that sees a record also sees shapes that hold it."""
-        grown = False
         for record in records:
             for number, values in record.blocks.items():
-                if stream.blocks[number].grow(values.shape):
-                    self._resize(stream.paths[number], stream.blocks[number].sizes, stream.sealed)
-                    grown = True
+                block = stream.blocks[number]
+                if values.shape != block.sizes:
+                    block.grow(values.shape)
+                    self._resize(stream, stream.paths[number], block.sizes)
             for path, value in record.rows.items():
-                if value is not None and stream.rows[path].grow(np.shape(value)):
-                    stream.rows[path].seal(stream.sealed, sync=self._sync_seal)
-                    sizes = stream.rows[path].sizes
-                    self._resize(f"{stream.name}/{path}", sizes, stream.sealed)
-                    grown = True
-        if grown:
+                if value is not None:
+                    self._grow_rows(stream, path, np.shape(value))
+        if self._root_is_old:
             self._write_root()
 
-    def _resize(self, path: str, sizes: tuple[int, ...], length: int) -> None:
-        self._nodes[path]["shape"] = [length, *sizes]
-        self._put_node(path, self._nodes[path])
+    def _grow_rows(self, stream: Stream, path: str, shape: tuple[int, ...]) -> None:
+        rows, node = stream.rows[path], f"{stream.name}/{path}"
+        rows.grow(shape)
+        if self._has_grown(node, rows.sizes):
+            rows.seal(stream.sealed, sync=self._sync_seal)
+            self._resize(stream, node, rows.sizes)
+
+    def _has_grown(self, path: str, sizes: tuple[int, ...]) -> bool:
+        # Asked of the node, not of the array: a growth that failed half way is done again.
+        return bool(self._nodes[path]["shape"][1:] != list(sizes))
+
+    def _resize(self, stream: Stream, path: str, sizes: tuple[int, ...]) -> None:
+        if self._has_grown(path, sizes):
+            self._nodes[path]["shape"] = [stream.sealed, *sizes]
+            self._root_is_old = True
+            self._put_node(path, self._nodes[path])
 
     # Sealing.
     def _seal(self, stream: Stream) -> None:
         """Give shards their names, then all arrays their length, then begin a new log."""
-        if stream.sealed == stream.length:
-            return
-        for block in stream.blocks.values():
-            block.seal(sync=self._sync_seal)
-        for row in stream.rows.values():
-            row.seal(stream.length, sync=self._sync_seal)
-        stream.sealed = stream.length
+        if stream.sealed < stream.length:
+            for block in stream.blocks.values():
+                block.seal(sync=self._sync_seal)
+            for row in stream.rows.values():
+                row.seal(stream.length, sync=self._sync_seal)
+            stream.sealed, stream.tidy = stream.length, False
+        if not stream.tidy:
+            self._publish(stream)
+
+    def _publish(self, stream: Stream) -> None:
         own = [f"{stream.name}/{path}" for path in stream.rows] + list(stream.paths.values())
         for path in own:
             self._nodes[path]["shape"][0] = stream.length
@@ -231,12 +252,14 @@ class ZarrWriter:
         for path in own:
             self._put_node(path, self._nodes[path])
         stream.log.restart()
+        stream.tidy = True
 
-    def _sync_by_time(self, stream: Stream) -> None:
+    def _sync_by_time(self) -> None:
         if self._sync_seconds is None or time.monotonic() - self._synced < self._sync_seconds:
             return
         self._files.sync()  # the data before the log that speaks of them
-        stream.log.sync()
+        for stream in self._streams.values():
+            stream.log.sync()
         self._synced = time.monotonic()
 
 
