@@ -76,7 +76,7 @@ def _of_examples(entry: Entry, rows: Rows, examples: int) -> dict[str, Any]:
     return found
 
 
-def attributes_of(entry: Entry, document: Mapping[str, Any]) -> dict[str, Any]:
+def attributes_of(entry: Entry, document: Mapping[str, Any], rows: Rows) -> dict[str, Any]:
     """Give the attributes of an array."""
     attributes = {
         "long_name": f"{entry['quantity']} of {entry['name']}",
@@ -89,9 +89,12 @@ def attributes_of(entry: Entry, document: Mapping[str, Any]) -> dict[str, Any]:
     attributes["layer_class"] = layer["class"]
     if entry["spatial_shape"]:
         attributes["spatial_shape"] = entry["spatial_shape"]
-    if "n_positions_recorded" in entry:
-        attributes["positions_recorded"] = entry["n_positions_recorded"]
-        attributes["positions_total"] = int(np.prod(entry["spatial_shape"]))
+    if entry["samples_positions"]:
+        recorded, total = (
+            int(rows[f"{entry['group']}/{name}"].max(initial=0))
+            for name in (names.N_POSITIONS, names.N_POSITIONS_TOTAL)
+        )
+        attributes |= {"positions_recorded": recorded, "positions_total": total}
     return attributes
 
 

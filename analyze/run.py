@@ -275,7 +275,11 @@ class Run:
             dims=entry["dims"],
             coords=coordinates_of(entry, self._rows(stream), n),
             name=entry["quantity"],
-            attrs={"stream": stream, "run": str(self.path), **attributes_of(entry, self.document)},
+            attrs={
+                "stream": stream,
+                "run": str(self.path),
+                **attributes_of(entry, self.document, self._rows(stream)),
+            },
         )
 
     def _lazy(self, stream: str, entry: Mapping[str, Any]) -> Any:

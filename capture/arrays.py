@@ -78,9 +78,8 @@ class ArrayTable:
     def accepts(self, key: ArrayKey, piece: Piece) -> bool:
         """Whether values are of the kind that the array was made for."""
         entry = self.entries[self.numbers[key]]
-        return entry["group"] is None or (entry["dtype"], entry["n_features"]) == (
-            piece.dtype,
-            piece.values.shape[-1],
+        return entry["group"] is None or _kind(entry, entry["dtype"], entry["n_features"]) == _kind(
+            piece.facts, piece.dtype, piece.values.shape[-1]
         )
 
     def place(
@@ -109,8 +108,7 @@ class ArrayTable:
         entry["dtype"] = piece.dtype
         entry["first_record"] = record
         entry["n_features"] = shape[-1]
-        if piece.positions is not None:
-            entry["n_positions_recorded"] = len(piece.positions)
+        entry["samples_positions"] = piece.positions is not None
         return [self._values(entry, shape), *self._counts(entry, shape)]
 
     def _entry(self, key: ArrayKey) -> dict[str, Any]:
@@ -153,7 +151,14 @@ class ArrayTable:
                 0,
                 "positions of each example",
             )
-        if "n_positions_recorded" in entry:
+        if entry["samples_positions"]:
+            yield _row(
+                f"{entry['group']}/{names.N_POSITIONS_TOTAL}",
+                (names.STEP,),
+                (),
+                0,
+                "positions of an example before sampling",
+            )
             yield _row(
                 f"{entry['group']}/{names.POSITION_INDEX}",
                 (names.STEP, names.POSITION),
@@ -222,6 +227,17 @@ def fill_value(dtype: str) -> float:
         return float("nan")
     limits = np.iinfo(kind)
     return int(limits.min if kind.kind == "i" else limits.max)
+
+
+def _kind(facts: dict[str, Any], dtype: str, features: int) -> tuple[Any, ...]:
+    """Give what must stay the same in an array: it grows in examples and positions alone."""
+    return (
+        *(dtype, features),
+        facts.get("batch_axis") is None,
+        bool(facts.get("spatial_shape")),
+        # A parameter keeps its shape.
+        facts.get("shape"),
+    )
 
 
 def _row(

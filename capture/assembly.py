@@ -166,9 +166,11 @@ class Assembler:
         rows: dict[str, Any] = {}
         if entry.get("spatial_shape"):
             rows[f"{entry['group']}/{names.N_POSITIONS}"] = counts
-        positions = next(iter(parts.values())).positions
-        if "n_positions_recorded" in entry and positions is not None:
-            rows[f"{entry['group']}/{names.POSITION_INDEX}"] = positions
+        first = parts[min(parts)]
+        if first.positions is not None:
+            rows[f"{entry['group']}/{names.POSITION_INDEX}"] = first.positions
+            total = int(np.prod(first.facts["spatial_shape"]))
+            rows[f"{entry['group']}/{names.N_POSITIONS_TOTAL}"] = total
         return rows
 
     # Scalars.

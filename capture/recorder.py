@@ -373,7 +373,7 @@ class Recorder:
 
 
 def _choose(n: int, *, limit: int | None, draw: Mapping[str, Any]) -> Tensor | None:
-    if limit is None or n <= limit:
+    if limit is None:
         return None
     return torch.from_numpy(position_index(n, limit, **draw))
 

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 import torch
 from nets import BATCHES, NETS, batch, loss_of, mlp, truth
-from outcrop.analyze import open_run, scalars
+from outcrop.analyze import open_run, saturation, scalars
 from outcrop.capture import At, Every, First, Recorder
 from outcrop.capture.errors import MissingRecord
 from outcrop.capture.format import Status
@@ -648,3 +648,40 @@ def test_what_was_recorded_is_let_go_without_the_help_of_garbage_collection(tmp_
             assert not [one for one in taken if one() is not None]
     finally:
         gc.enable()
+
+
+def test_positions_of_growing_sequences_are_never_taken_for_all(tmp_path):
+    model = nn.Linear(6, 5)
+    with recorder_of(model, tmp_path, keep=("output",), positions=8) as recorder:
+        for step, length in enumerate((5, 8, 20)):
+            with recorder.step(step):
+                model(torch.randn(4, length, 6))
+    run = open_run(tmp_path / "run.zarr")
+    output = run.output("")
+    assert output["n_positions"].values[:, 0].tolist() == [5, 8, 8]
+    assert run.tree["/train/layers/~root/output/n_positions_total"].values.tolist() == [5, 8, 20]
+    with pytest.raises(ValueError, match="8 of 20 were recorded"):
+        saturation(run, pooling="mean")
+    early = output.isel(step=slice(0, 2)).assign_attrs(positions_total=8)
+    assert np.isfinite(saturation(early, pooling="mean")).all()
+
+
+@pytest.mark.parametrize(
+    "second",
+    [torch.randn(4, 7, 6), torch.randn(4, 6).double(), torch.randn(3, 6).to(torch.bfloat16)],
+    ids=["axes", "double", "bfloat16"],
+)
+def test_what_an_array_cannot_hold_has_a_status_and_spoils_nothing(second, tmp_path):
+    model = nn.Identity()
+    first = torch.randn(4, 6)
+    with recorder_of(model, tmp_path, keep=("output",)) as recorder:
+        for step, x in enumerate((first, second, first)):
+            with recorder.step(step):
+                model(x)
+    output = open_run(tmp_path / "run.zarr").output("")
+    assert output["status"].values.tolist() == [
+        Status.RECORDED,
+        Status.UNSUPPORTED,
+        Status.RECORDED,
+    ]
+    np.testing.assert_array_equal(output[2, :, 0], first)
