@@ -4,10 +4,8 @@ Two BLAS threads a worker on as many workers as cores were measured many times s
 they wait for each other, spinning.
 """
 
-import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
-from functools import lru_cache
 from threading import Lock
 from typing import Any
 
@@ -26,7 +24,8 @@ class _Limit:
         with self._lock:
             if not self._users:
                 _free_control()
-                self._limiter = _controller(len(sys.modules)).limit(limits=1, user_api="blas")
+                # Looked for each time: a library may have come with its own BLAS since.
+                self._limiter = ThreadpoolController().limit(limits=1, user_api="blas")
             self._users += 1
 
     def end(self) -> None:
@@ -49,12 +48,6 @@ def one_blas_thread() -> Iterator[None]:
         yield
     finally:
         _LIMIT.end()
-
-
-@lru_cache(maxsize=1)
-def _controller(n_modules: int) -> ThreadpoolController:
-    """Find the BLAS libraries; looked for again when modules came, which may bring their own."""
-    return ThreadpoolController()
 
 
 def _free_control() -> None:

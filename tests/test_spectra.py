@@ -262,17 +262,17 @@ def test_blas_has_one_thread_inside_and_its_own_outside():
 
 def test_the_limit_holds_whichever_threads_begin_and_end_it():
     before = blas_threads()
-    entered, leave = threading.Barrier(3), threading.Event()
     seen = []
 
-    def task():
+    def task(entered, leave):
         with one_blas_thread():
             entered.wait(10)
             leave.wait(10)
             seen.append(blas_threads())
 
     for _ in range(2):
-        tasks = [threading.Thread(target=task) for _ in range(2)]
+        entered, leave = threading.Barrier(3), threading.Event()
+        tasks = [threading.Thread(target=task, args=(entered, leave)) for _ in range(2)]
         for one in tasks:
             one.start()
         entered.wait(10)
