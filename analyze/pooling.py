@@ -149,10 +149,7 @@ def _ragged(values: Values, n_positions: Counts, rule: Rule) -> Values:
         return values[np.arange(values.shape[1]) < n_positions[:, None]]
     if (n_positions == values.shape[1]).all():
         return rule.pool(values)
-    # What an example without positions pools to is not defined.
-    undefined = np.full((1, values.shape[-1]), np.nan)
-    pooled = [
-        rule.pool(one[None, :n]) if n else undefined
-        for one, n in zip(values, n_positions, strict=True)
-    ]
-    return np.concatenate(pooled)
+    # An example without positions is padding, or an empty sequence: there is nothing to pool.
+    counted = zip(values, n_positions, strict=True)
+    pooled = [rule.pool(one[None, :n]) for one, n in counted if n]
+    return np.concatenate(pooled) if pooled else rule.pool(values[:0])

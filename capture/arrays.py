@@ -75,12 +75,13 @@ class ArrayTable:
         """Whether an array has a place in the store."""
         return self.entries[self.numbers[key]]["group"] is not None
 
-    def accepts(self, key: ArrayKey, piece: Piece) -> bool:
-        """Whether values are of the kind that the array was made for."""
+    def accepts(self, key: ArrayKey, pieces: Iterable[Piece]) -> bool:
+        """Whether values are of one kind, and of that which the array was made for."""
         entry = self.entries[self.numbers[key]]
-        return entry["group"] is None or _kind(entry, entry["dtype"], entry["n_features"]) == _kind(
-            piece.facts, piece.dtype, piece.values.shape[-1]
-        )
+        kinds = {_kind(one.facts, one.dtype, one.values.shape[-1]) for one in pieces}
+        if entry["group"] is not None:
+            kinds.add(_kind(entry, entry["dtype"], entry["n_features"]))
+        return len(kinds) == 1
 
     def place(
         self, key: ArrayKey, piece: Piece, shape: tuple[int, ...], record: int
@@ -109,7 +110,20 @@ class ArrayTable:
         entry["first_record"] = record
         entry["n_features"] = shape[-1]
         entry["samples_positions"] = piece.positions is not None
+        entry["counts_positions"] = bool(entry.get("spatial_shape"))
         return [self._values(entry, shape), *self._counts(entry, shape)]
+
+    def count_positions(self, key: ArrayKey, n_examples: int) -> list[ArraySpec]:
+        """Describe the counts of an array whose examples have one position each, or none.
+
+        They come when a layer first leaves out one of the forward passes of a step; until then
+        every example had its position, which is the fill value.
+        """
+        entry = self.entries[self.numbers[key]]
+        if entry["counts_positions"]:
+            return []
+        entry["counts_positions"] = True
+        return [_position_counts(entry, n_examples, fill=1)]
 
     def _entry(self, key: ArrayKey) -> dict[str, Any]:
         is_layer = key.quantity in names.LAYER_QUANTITIES
@@ -143,14 +157,8 @@ class ArrayTable:
         )
 
     def _counts(self, entry: dict[str, Any], shape: tuple[int, ...]) -> Iterable[ArraySpec]:
-        if entry.get("spatial_shape"):
-            yield _row(
-                f"{entry['group']}/{names.N_POSITIONS}",
-                (names.STEP, names.EXAMPLE),
-                shape[:1],
-                0,
-                "positions of each example",
-            )
+        if entry["counts_positions"]:
+            yield _position_counts(entry, shape[0], fill=0)
         if entry["samples_positions"]:
             yield _row(
                 f"{entry['group']}/{names.N_POSITIONS_TOTAL}",
@@ -229,6 +237,12 @@ def fill_value(dtype: str) -> float:
     return int(limits.min if kind.kind == "i" else limits.max)
 
 
+def _position_counts(entry: dict[str, Any], n_examples: int, *, fill: int) -> ArraySpec:
+    path = f"{entry['group']}/{names.N_POSITIONS}"
+    dims = (names.STEP, names.EXAMPLE)
+    return _row(path, dims, (n_examples,), fill, "positions of each example; 0: it does not count")
+
+
 def _kind(facts: dict[str, Any], dtype: str, features: int) -> tuple[Any, ...]:
     """Give what must stay the same in an array: it grows in examples and positions alone."""
     return (
@@ -236,7 +250,7 @@ def _kind(facts: dict[str, Any], dtype: str, features: int) -> tuple[Any, ...]:
         facts.get("batch_axis") is None,
         bool(facts.get("spatial_shape")),
         # A parameter keeps its shape.
-        facts.get("shape"),
+        tuple(facts.get("shape", ())),
     )
 
 

@@ -105,7 +105,7 @@ class Assembler:
         strange = [
             key
             for key, parts in step.pieces.items()
-            if not all(self._table.accepts(key, piece) for piece in parts.values())
+            if not self._table.accepts(key, parts.values())
         ]
         for key in strange:
             del step.pieces[key]
@@ -125,6 +125,9 @@ class Assembler:
             if not self._table.is_placed(key):
                 shape = arrays[key][0].shape
                 specs += self._table.place(key, parts[min(parts)], shape, self._n_records)
+            counts = arrays[key][1]
+            if (counts == 0).any():  # padding of a pass that the layer left out
+                specs += self._table.count_positions(key, len(counts))
         if specs:
             self._declare_in(names.TRAIN, specs)
 
@@ -164,7 +167,7 @@ class Assembler:
     ) -> dict[str, Any]:
         entry = self._table.entries[self._table.numbers[key]]
         rows: dict[str, Any] = {}
-        if entry.get("spatial_shape"):
+        if entry["counts_positions"]:
             rows[f"{entry['group']}/{names.N_POSITIONS}"] = counts
         first = parts[min(parts)]
         if first.positions is not None:

@@ -75,6 +75,7 @@ class StepCapture:
         self._passes: list[Pass] = []
         self._current: Pass | None = None
         self._ignoring = False
+        self._n_ignored = 0
         self._pieces: dict[ArrayKey, dict[int, Piece]] = {}
         self._statuses: dict[ArrayKey, Status] = {}
         self._called: dict[str, None] = {}
@@ -91,6 +92,11 @@ class StepCapture:
     def batch_size(self) -> int | None:
         """Number of examples of the whole step; None if no pass was seen."""
         return sum(self.pass_sizes) if self._passes else self._batch_size
+
+    @property
+    def only_evaluated(self) -> bool:
+        """Whether the models ran, but in eval mode alone, which is not recorded."""
+        return self._n_ignored > 0 and not self._passes
 
     @property
     def n_backward(self) -> int:
@@ -160,6 +166,7 @@ class StepCapture:
         if in_backward():
             return
         self._ignoring = not model.training
+        self._n_ignored += self._ignoring
         self._current = None if self._ignoring else self._new_pass(args, kwargs)
 
     def _new_pass(self, args: Any, kwargs: Any) -> Pass:

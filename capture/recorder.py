@@ -272,6 +272,13 @@ class Recorder:
             return
         try:
             data = StepData(self._step_table(record, capture), failed=True)
+            if capture.only_evaluated:
+                self._faults.note(
+                    RuntimeError(
+                        "a step records forward passes in train mode, and the model ran in eval "
+                        "mode alone: call model.train(), if need be with single layers in eval()"
+                    )
+                )
             if not self._faults.step_failed:
                 data = capture.finish(data.table)
             self._writer.put(data, data.nbytes)

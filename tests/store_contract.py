@@ -1,6 +1,7 @@
 """What every store promises; the tests of a form of store subclass `StoreContract`."""
 
 import pickle
+from abc import ABC, abstractmethod
 from pathlib import Path
 
 import numpy as np
@@ -72,14 +73,14 @@ def read(reader, number=0, extents=None, start=0, stop=None):
     return blocks.read(start, stop, np.asarray(extents))
 
 
-class StoreContract:
+class StoreContract(ABC):
     """The promises. A subclass says the suffix and how to damage a block."""
 
     suffix: str
 
+    @abstractmethod
     def damage(self, path: Path, what: str) -> None:
         """Damage the values of block array 0: "lose" them, "cut" them, or "flip" a bit."""
-        raise NotImplementedError(what)
 
     @pytest.fixture
     def path(self, tmp_path):
@@ -296,9 +297,9 @@ class StoreContract:
         np.testing.assert_array_equal(read(reader, 1)[1], values(2, (2,)))
         assert np.isnan(self.stock_values(path)[1]).all()
 
+    @abstractmethod
     def stock_values(self, path):
         """Give block array 0 as a stock library reads it from a closed store."""
-        raise NotImplementedError
 
     @settings(
         deadline=None,

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 import torch
 from nets import BATCHES, NETS, batch, loss_of, mlp, truth
-from outcrop.analyze import open_run, saturation, scalars
+from outcrop.analyze import covariance, open_run, saturation, scalars
 from outcrop.capture import At, Every, First, Recorder
 from outcrop.capture.errors import MissingRecord
 from outcrop.capture.format import Status
@@ -685,3 +685,124 @@ def test_what_an_array_cannot_hold_has_a_status_and_spoils_nothing(second, tmp_p
         Status.RECORDED,
     ]
     np.testing.assert_array_equal(output[2, :, 0], first)
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.int64], ids=["float", "integer"])
+def test_padding_of_a_pass_that_a_layer_left_out_does_not_count(dtype, tmp_path):
+    class Sometimes(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.layer = nn.Identity()
+
+        def forward(self, x, *, use):
+            return self.layer(x) if use else x
+
+    model = Sometimes()
+    parts = [torch.randint(100, (4, 3)).to(dtype) for _ in range(3)]
+    with recorder_of(model, tmp_path, keep=("output",)) as recorder:
+        for step, uses in enumerate([(True,), (False, True, True), (True, False, False)]):
+            with recorder.step(step):
+                for part, use in zip(parts, uses, strict=False):
+                    model(part, use=use)
+    run = open_run(tmp_path / "run.zarr")
+    used = [parts[:1], parts[1:], parts[:1]]
+    for over in ("step", "run"):
+        for pooling in ("each", "mean"):
+            found = covariance(run, layer="layer", over=over, pooling=pooling).values
+            rows = [torch.cat(one).double().numpy() for one in used]
+            rows = [np.concatenate(rows)] if over == "run" else rows
+            expected = [np.cov(one.T, ddof=0) for one in rows]
+            np.testing.assert_allclose(found.reshape(-1, 3, 3), expected, rtol=1e-12)
+    counts = saturation(run)
+    assert counts["n_samples"].values.ravel().tolist() == [4, 8, 4]
+    assert not counts["n_nonfinite"].any()
+
+
+def test_passes_of_unlike_kinds_have_a_status(tmp_path):
+    model = nn.Identity()
+    with recorder_of(model, tmp_path, keep=("output",)) as recorder:
+        for step, widths in enumerate([(6, 5), (6, 6)]):
+            with recorder.step(step):
+                for width in widths:
+                    model(torch.randn(4, width))
+    output = open_run(tmp_path / "run.zarr").output("")
+    assert output["status"].values.tolist() == [Status.UNSUPPORTED, Status.RECORDED]
+
+
+def test_a_model_that_only_ran_in_eval_mode_is_told(tmp_path):
+    model = mlp().eval()
+    told = pytest.warns(RuntimeWarning, match="eval mode alone")
+    with recorder_of(model, tmp_path, on_error="disable") as recorder, told, recorder.step(0):
+        loss_of(model(batch("mlp", 4, seed=0))).backward()
+    assert set(open_run(tmp_path / "run.zarr").statuses().values.ravel()) == {Status.ERROR}
+
+
+def test_the_seed_alone_decides_the_sample(tmp_path):
+    index = []
+    for number, seed in enumerate((0, 0, 1)):
+        model = mlp()
+        torch.manual_seed(number)
+        recorder = Recorder(model, tmp_path / f"{number}.zarr", when=1, examples=8, seed=seed)
+        with recorder, recorder.step(0):
+            model(batch("mlp", 64, seed=0))
+        index.append(open_run(tmp_path / f"{number}.zarr").output("0")["index"].values.tolist())
+    assert index[0] == index[1] != index[2]
+
+
+@pytest.mark.parametrize(
+    ("reduction", "given", "expected"), [("mean", None, 4), ("sum", None, 1), ("mean", 12, 12)]
+)
+def test_the_divisor_is_stored(reduction, given, expected, tmp_path):
+    model = mlp()
+    recorder = recorder_of(model, tmp_path, loss_reduction=reduction)
+    with recorder, recorder.step(0, divisor=given):
+        loss_of(model(batch("mlp", 4, seed=0))).backward()
+    assert open_run(tmp_path / "run.zarr").backprop("0")["divisor"].values.tolist() == [expected]
+
+
+def test_a_short_queue_makes_the_loop_wait_and_loses_nothing(tmp_path):
+    model = mlp()
+    with recorder_of(model, tmp_path, max_queue_bytes=1) as recorder:
+        train(model, batch("mlp", 4, seed=0), recorder, 20)
+    assert open_run(tmp_path / "run.zarr").steps.tolist() == list(range(20))
+
+
+def test_facts_of_the_environment_can_be_left_out(tmp_path):
+    recorder_of(mlp(), tmp_path, include=("versions",)).close()
+    environment = open_run(tmp_path / "run.zarr").document["environment"]
+    assert list(environment) == ["versions"]
+
+
+@pytest.mark.parametrize(
+    ("layers", "found"),
+    [
+        ("[02]", ("0", "2")),
+        (nn.ReLU, ("1",)),
+        (["0", nn.ReLU], ("0", "1")),
+        (lambda name, module: name == "2", ("2",)),
+        (None, ("0", "1", "2")),
+    ],
+    ids=["glob", "class", "both", "predicate", "all"],
+)
+def test_layers_are_chosen_by_glob_class_or_predicate(layers, found, tmp_path):
+    model = mlp()
+    with recorder_of(model, tmp_path, layers=layers) as recorder, recorder.step(0):
+        loss_of(model(batch("mlp", 4, seed=0))).backward()
+    assert open_run(tmp_path / "run.zarr").layers == found
+
+
+@pytest.mark.parametrize(
+    ("schedule", "steps"),
+    [
+        (Every(4, start=2), [2, 6, 10]),
+        (Every(4, burst=2, stop=8), [0, 1, 4, 5]),
+        (lambda step, epoch: step == 3, [3]),
+        (5, [0, 5, 10]),
+    ],
+    ids=["start", "burst", "function", "number"],
+)
+def test_schedules_say_which_steps(schedule, steps, tmp_path):
+    model = mlp()
+    with recorder_of(model, tmp_path, when=schedule) as recorder:
+        train(model, batch("mlp", 4, seed=0), recorder, 12)
+    assert open_run(tmp_path / "run.zarr").steps.tolist() == steps
