@@ -223,7 +223,7 @@ class Run:
         )
 
     # Reading.
-    def _rows(self, stream: str) -> dict[str, NDArray[Any]]:
+    def _rows(self, stream: str) -> Mapping[str, NDArray[Any]]:
         if stream not in self._all_rows:
             known = [name for name in self.document.get("streams", {})]
             if stream not in known:
@@ -232,7 +232,7 @@ class Run:
         return self._all_rows[stream]
 
     @cached_property
-    def _all_rows(self) -> dict[str, dict[str, NDArray[Any]]]:
+    def _all_rows(self) -> dict[str, Mapping[str, NDArray[Any]]]:
         return {}
 
     def _arrays(self, stream: str) -> list[dict[str, Any]]:

@@ -248,7 +248,7 @@ class StoreContract(ABC):
         assert (path / "thesis.txt").read_text() == "three years"
 
     @pytest.mark.parametrize(
-        "options", [{"mode": "a"}, {"compression": "gzip"}, {"fsync": "always"}, {"fsync": -1}]
+        "options", [{"mode": "r"}, {"compression": "gzip"}, {"fsync": "always"}, {"fsync": -1}]
     )
     def test_an_unknown_word_is_refused_before_anything_is_touched(self, path, options):
         self.written(path, 3)

@@ -339,7 +339,7 @@ def test_a_lost_chunk_of_rows_is_an_error(tmp_path):
     record(tmp_path / "run.zarr", 5)
     (tmp_path / "run.zarr/train/step/c.0").unlink()
     with pytest.raises(DamagedStore, match=r"train/step/c\.0.*missing"):
-        open_store(tmp_path / "run.zarr").rows(STREAM)
+        open_store(tmp_path / "run.zarr").rows(STREAM)["step"]
 
 
 def test_a_root_that_is_not_json_is_an_error(tmp_path):

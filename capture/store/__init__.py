@@ -33,7 +33,7 @@ __all__ = [
 ]
 
 STORES = {".zarr": "zarr"}
-"""The module of each form, by suffix. A module has the functions `create` and `read`."""
+"""The module of each form, by suffix. A module has `create`, `resume`, `read` and `findings`."""
 
 
 def create_store(
@@ -49,8 +49,9 @@ def create_store(
     ----------
     path : Path
         A path whose suffix names the form.
-    mode : {"x", "w"}
-        ``"x"`` refuses a path that exists; ``"w"`` replaces a store of ours, nothing else.
+    mode : {"x", "a", "w"}
+        ``"x"`` refuses a path that exists; ``"a"`` seals what a store of ours holds and goes
+        on in new streams, or begins one; ``"w"`` replaces a store of ours, nothing else.
     compression : {"zstd", "none"}
         Codec of the large arrays. Every chunk has a checksum in both cases.
     fsync : {"never", "seal"} or float
@@ -71,7 +72,9 @@ def create_store(
     _check_word(mode, get_args(Mode), name="mode")
     _check_word(compression, get_args(Compression), name="compression")
     _check_fsync(fsync)
-    writer: StoreWriter = _form(path).create(path, mode=mode, compression=compression, fsync=fsync)
+    form = _form(path)
+    begin = form.resume if mode == "a" and path.exists() else form.create
+    writer: StoreWriter = begin(path, mode=mode, compression=compression, fsync=fsync)
     return writer
 
 

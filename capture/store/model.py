@@ -15,7 +15,7 @@ from typing import Any, Literal, Protocol, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
-Mode: TypeAlias = Literal["x", "w"]
+Mode: TypeAlias = Literal["x", "a", "w"]
 Compression: TypeAlias = Literal["zstd", "none"]
 Fsync: TypeAlias = Literal["never", "seal"] | float
 
@@ -146,8 +146,11 @@ class StoreReader(Protocol):
     def length(self, stream: str) -> int:
         """Count the committed records of `stream`; 0 if it has none."""
 
-    def rows(self, stream: str) -> dict[str, NDArray[Any]]:
-        """All arrays of rows of `stream`, by path, each with `length(stream)` records."""
+    def rows(self, stream: str) -> Mapping[str, NDArray[Any]]:
+        """All arrays of rows of `stream`, by path, each with `length(stream)` records.
+
+        They are read when they are looked up, and may raise `DamagedStore` then.
+        """
 
     def blocks(self, stream: str, number: int) -> BlockReader:
         """Make the reader of a block array."""

@@ -14,6 +14,7 @@ from outcrop.capture.format import METADATA, NAME, VALUES, is_readable, version_
 from .block_reader import Pending, ZarrBlockReader
 from .commit_log import Entry, read_log
 from .files import is_locked
+from .lazy_rows import LazyRows
 from .metadata_array import read_document
 from .model import ArraySpec, Document
 from .nodes import ZARR_JSON, Grid, Node, chunk_key, codec_of, grid_of, spec_of
@@ -71,10 +72,11 @@ class ZarrReader:
         """Describe an array; its shape is that of one record."""
         return spec_of(path, self._nodes[f"{stream}/{path}"], None)
 
-    def rows(self, stream: str) -> dict[str, NDArray[Any]]:
-        """Read all arrays of rows of a stream, by path."""
+    def rows(self, stream: str) -> LazyRows:
+        """Give all arrays of rows of a stream, by path, read when they are used."""
         paths: list[str] = self.document["streams"][stream]["rows"]
-        return {path: self._read_rows(stream, path, n) for n, path in enumerate(paths)}
+        numbers = {path: n for n, path in enumerate(paths)}
+        return LazyRows(paths, lambda path: self._read_rows(stream, path, numbers[path]))
 
     def blocks(self, stream: str, number: int) -> ZarrBlockReader:
         """Make the reader of a block array."""
