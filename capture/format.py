@@ -26,9 +26,13 @@ FEATURE = "feature"
 ENTRY = "entry"
 GROUP = "group"
 BYTE = "byte"
+SEAL = "seal"
+COLUMN = "column"
 
 # Groups and arrays of the tree.
 METADATA = "metadata"
+CHECKSUMS = "checksums"
+ROWS = "rows"
 RECORDS = "records"
 EXAMPLES = "examples"
 LAYERS = "layers"

@@ -73,8 +73,9 @@ class Recorder:
     seed : int
         Seed of the draw of examples and positions; the draw never touches torch's or numpy's
         random state.
-    compression : {"zstd", "none"}
-        Codec of the large arrays.
+    compression : {"zstd", "none"} or None
+        Codec of the large arrays; None takes ``"zstd"`` for Zarr and ``"none"`` for HDF5, where
+        other programs need a plugin to read it.
     max_queue_bytes : int
         How much may wait to be written before the training loop waits.
     attrs : mapping
@@ -126,7 +127,7 @@ class Recorder:
         loss_reduction: Reduction = "mean",
         optimizer: Optimizer | None = None,
         seed: int = 0,
-        compression: Compression = "zstd",
+        compression: Compression | None = None,
         max_queue_bytes: int = 256 * 2**20,
         attrs: Mapping[str, Any] | None = None,
         include: Iterable[str] | None = None,
@@ -139,7 +140,8 @@ class Recorder:
         self._positions = checked_count(positions, name="positions")
         self._reduction = checked_word(loss_reduction, get_args(Reduction), name="loss_reduction")
         checked_word(on_error, get_args(OnError), name="on_error")
-        checked_word(compression, get_args(Compression), name="compression")
+        if compression is not None:
+            checked_word(compression, get_args(Compression), name="compression")
         checked_word(mode, get_args(Mode), name="mode")
         self._optimizer = optimizer
         self._seed = seed

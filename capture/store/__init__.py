@@ -32,15 +32,16 @@ __all__ = [
     "open_store",
 ]
 
-STORES = {".zarr": "zarr"}
-"""The module of each form, by suffix. A module has `create`, `resume`, `read` and `findings`."""
+STORES = {".zarr": "zarr", ".h5": "hdf5"}
+"""The module of each form, by suffix. A module has `create`, `resume`, `read`, `findings` and
+`COMPRESSION`, the codec that it takes by itself."""
 
 
 def create_store(
     path: Path,
     *,
     mode: Mode = "x",
-    compression: Compression = "zstd",
+    compression: Compression | None = None,
     fsync: Fsync = "seal",
 ) -> StoreWriter:
     """Create an empty store.
@@ -52,8 +53,10 @@ def create_store(
     mode : {"x", "a", "w"}
         ``"x"`` refuses a path that exists; ``"a"`` seals what a store of ours holds and goes
         on in new streams, or begins one; ``"w"`` replaces a store of ours, nothing else.
-    compression : {"zstd", "none"}
-        Codec of the large arrays. Every chunk has a checksum in both cases.
+    compression : {"zstd", "none"} or None
+        Codec of the large arrays. Every chunk has a checksum in both cases. None takes the
+        form's own: ``"zstd"`` for Zarr, ``"none"`` for HDF5, where other programs need a plugin
+        to read it.
     fsync : {"never", "seal"} or float
         When data are forced to the disk: never, when a shard is sealed, or at least every so
         many seconds.
@@ -70,9 +73,10 @@ def create_store(
         If no form has this suffix, or an option is not one of its words.
     """
     _check_word(mode, get_args(Mode), name="mode")
+    form = _form(path)
+    compression = form.COMPRESSION if compression is None else compression
     _check_word(compression, get_args(Compression), name="compression")
     _check_fsync(fsync)
-    form = _form(path)
     begin = form.resume if mode == "a" and path.exists() else form.create
     writer: StoreWriter = begin(path, mode=mode, compression=compression, fsync=fsync)
     return writer

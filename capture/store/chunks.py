@@ -52,10 +52,13 @@ class ChunkCodec:
 
     def encode(self, chunk: NDArray[Any]) -> list[Any]:
         """Encode a chunk into pieces to be written one after the other."""
-        data: Any = np.ascontiguousarray(chunk).reshape(-1).view(np.uint8)
-        if self.compression == "zstd":
-            data = Zstd(level=_LEVEL).encode(data)
+        data = self.compressed(chunk)
         return [data, checksum(data)]
+
+    def compressed(self, chunk: NDArray[Any]) -> Any:
+        """Encode a chunk without its checksum."""
+        data: Any = np.ascontiguousarray(chunk).reshape(-1).view(np.uint8)
+        return Zstd(level=_LEVEL).encode(data) if self.compression == "zstd" else data
 
     def decode(self, data: bytes | memoryview, out: NDArray[Any], place: str) -> None:
         """Decode a chunk into `out`, which is contiguous.

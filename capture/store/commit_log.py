@@ -75,9 +75,13 @@ class CommitLog:
             os.close(self._file)
         self._file = file
 
+    def close(self) -> None:
+        """Leave the log as it is."""
+        os.close(self._file)
+
     def remove(self) -> None:
         """Take the log away: the store is closed."""
-        os.close(self._file)
+        self.close()
         self._path.unlink()
 
 

@@ -14,6 +14,8 @@ from .nodes import ZARR_JSON
 from .zarr_reader import ZarrReader
 from .zarr_writer import LOCK, ZarrWriter
 
+COMPRESSION: Compression = "zstd"
+
 
 def create(path: Path, *, mode: Mode, compression: Compression, fsync: Fsync) -> StoreWriter:
     """Create an empty store; see `create_store`."""

@@ -1,0 +1,127 @@
+"""Reading a block array of an HDF5 store: chunks are found by libhdf5 and read past it."""
+
+import os
+from dataclasses import dataclass
+from itertools import product
+from math import prod
+from pathlib import Path
+from typing import Any
+
+import google_crc32c
+import h5py
+import numpy as np
+from numcodecs import Zstd
+from numpy.typing import NDArray
+from outcrop.capture.errors import DamagedStore
+
+from .chunks import ChunkCodec
+from .cutting import Coordinates, paste
+from .hdf5_files import chunk_place, naming, open_for_reading
+from .hdf5_snapshot import located
+from .nodes import Grid
+
+
+@dataclass(frozen=True)
+class Hdf5BlockReader:
+    """Reads one block array; can be pickled.
+
+    Parameters
+    ----------
+    path : Path
+        The run's file.
+    home : str
+        Name of the file that the array lay in, when this reader was made.
+    array : str
+        Path of the array in its file.
+    shape : tuple of int
+        Sizes of all dimensions; the first counts the committed records.
+    dtype : dtype
+        As stored.
+    fill : int or float
+        Value of padding.
+    grid : Grid
+        How the array is cut.
+    codec : ChunkCodec
+        How its chunks are encoded.
+    checksums : array, shape (records)
+        The crc32c of the chunks of each record.
+    """
+
+    path: Path
+    home: str
+    array: str
+    shape: tuple[int, ...]
+    dtype: np.dtype[Any]
+    fill: float
+    grid: Grid
+    codec: ChunkCodec
+    checksums: NDArray[np.uint32]
+
+    def read(self, start: int, stop: int, extents: NDArray[np.intp]) -> NDArray[Any]:
+        """Read the records from `start` to `stop`; see `BlockReader`."""
+        values = np.empty((stop - start, *self.shape[1:]), self.dtype)
+        home, pages = located(self.path, self.home)
+        with (
+            naming(f"{self.array!r} in {str(self.path)!r}"),
+            open_for_reading(home, pages) as structure,
+            home.open("rb", buffering=0) as file,
+        ):
+            array = structure[self.array]
+            for record, extent in zip(range(start, stop), extents, strict=True):
+                self._read_record(array, file.fileno(), record, extent, values[record - start])
+        return values
+
+    def _read_record(
+        self, array: h5py.Dataset, file: int, record: int, extent: Any, target: NDArray[Any]
+    ) -> None:
+        covered = self.grid.cover(tuple(map(int, extent)))
+        inner = self.grid.inner[1:]
+        if prod(covered) != 1 or inner != self.shape[1:]:
+            target[...] = self.fill
+        if not prod(covered):
+            return
+        pieces = self._pieces(array, file, record, covered)
+        found = 0
+        for _, data in pieces:
+            found = google_crc32c.extend(found, data)
+        place = f"record {record} of {self.array!r} in {str(self.path)!r}"
+        if found != self.checksums[record]:
+            raise DamagedStore(f"{place} fails its checksum: the store is damaged there")
+        for chunk, data in pieces:
+            self._decode(data, chunk, target, place)
+
+    def _pieces(
+        self, array: h5py.Dataset, file: int, record: int, covered: Coordinates
+    ) -> list[tuple[Coordinates, bytes]]:
+        pieces = []
+        for chunk in product(*map(range, covered)):
+            place = chunk_place(array, (record, *chunk))
+            if place is None:
+                raise DamagedStore(
+                    f"record {record} has no chunk in {self.array!r} of {str(self.path)!r}, "
+                    "although its status says that it was recorded"
+                )
+            pieces.append((chunk, read_at(file, *place)))
+        return pieces
+
+    def _decode(self, data: bytes, chunk: Coordinates, target: NDArray[Any], place: str) -> None:
+        inner = self.grid.inner[1:]
+        out = target if target.shape == inner else np.empty(inner, self.dtype)
+        if self.codec.compression == "zstd":
+            Zstd().decode(data, out=out)
+        elif len(data) == out.nbytes:
+            out.reshape(-1).view(np.uint8)[:] = np.frombuffer(data, np.uint8)
+        else:
+            raise DamagedStore(f"{place} has {len(data)} bytes; {out.nbytes} were expected")
+        if out is not target:
+            paste(out, chunk, target)
+
+
+def read_at(file: int, offset: int, length: int) -> bytes:
+    """Read some bytes of a file; fewer if it ends before."""
+    pieces = []
+    # The system may give less than was asked for, never more than 2 GiB at a time.
+    while length and (piece := os.pread(file, length, offset)):
+        pieces.append(piece)
+        offset, length = offset + len(piece), length - len(piece)
+    return pieces[0] if len(pieces) == 1 else b"".join(pieces)
