@@ -40,7 +40,7 @@ def resume(path: Path, *, mode: Mode, compression: Compression, fsync: Fsync) ->
     _refuse_link(path, "resumes")
     document = Hdf5Reader(path).document
     lock = _locked(path)
-    fold(path, durable=fsync != "never")
+    fold(path)
     first = side_folder(path) / "0001.h5"
     closed = frozenset(document.get("streams", {}))
     target = Target(path, first, lock, closed, _attributes())

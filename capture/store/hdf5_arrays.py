@@ -1,6 +1,7 @@
 """The arrays of an HDF5 store being written."""
 
-from typing import Any
+from collections.abc import Iterator
+from typing import Any, Literal, NamedTuple, TypeAlias
 
 import google_crc32c
 import h5py
@@ -8,8 +9,41 @@ import numpy as np
 from numpy.typing import NDArray
 
 from .chunks import ChunkCodec
-from .cutting import cut, table_of
+from .cutting import Coordinates, cut, table_of
 from .hdf5_files import deflated
+
+Growth: TypeAlias = Literal["same", "grown"]
+
+
+class Place(NamedTuple):
+    """Where the bytes of a chunk lie in their file."""
+
+    chunk: Coordinates
+    offset: int
+    length: int
+
+
+class Stored(NamedTuple):
+    """The chunks of a record, and the crc32c of their bytes, one after another."""
+
+    checksum: int
+    places: list[Place]
+
+    def to_json(self, number: int) -> list[Any]:
+        """Make an item of a log entry: number of the array, checksum, and every chunk's place."""
+        places = [[p.offset, p.length, *(p.chunk if any(p.chunk) else ())] for p in self.places]
+        return [number, self.checksum, *places]
+
+    @classmethod
+    def of_json(cls, item: list[Any], dimensions: int) -> "Stored":
+        """Read an item of a log entry of an array with so many dimensions a record."""
+        places = [Place(tuple(chunk) or (0,) * dimensions, *at) for *at, chunk in _split(item[2:])]
+        return cls(item[1], places)
+
+
+def _split(places: list[list[int]]) -> Iterator[tuple[int, int, list[int]]]:
+    for offset, length, *chunk in places:
+        yield offset, length, chunk
 
 
 class Hdf5Block:
@@ -32,27 +66,32 @@ class Hdf5Block:
         self._fill = dataset.fillvalue
         self._codec = codec
 
-    def grow(self, sizes: tuple[int, ...]) -> None:
+    def grow(self, sizes: tuple[int, ...]) -> Growth:
         """Make room for values of this shape."""
         if sizes == self._sizes:
-            return
+            return "same"
         grown = tuple(max(pair) for pair in zip(self._sizes, sizes, strict=True))
-        if grown != self._sizes:
-            self._id.set_extent((self._dataset.shape[0], *grown))
-            self._sizes = grown
+        if grown == self._sizes:
+            return "same"
+        self._id.set_extent((self._dataset.shape[0], *grown))
+        self._sizes = grown
+        return "grown"
 
-    def write(self, record: int, values: NDArray[Any]) -> int:
-        """Write the chunks of a record; gives their checksum."""
+    def write(self, record: int, values: NDArray[Any]) -> Stored:
+        """Write the chunks of a record."""
         # Only the order of the bytes may differ; stores are little-endian.
         values = values.astype(self._dtype, casting="equiv", copy=False)
         self._id.set_extent((record + 1, *self._sizes))
-        found = 0
+        checksum, places = 0, []
         for chunk, piece in cut(values, self._chunk, fill=self._fill):
             data = self._codec.compressed(piece)
-            found = google_crc32c.extend(found, data)
-            origin = tuple(c * size for c, size in zip(chunk, self._chunk, strict=True))
-            self._id.write_direct_chunk((record, *origin), data)
-        return int(found)
+            checksum = google_crc32c.extend(checksum, data)
+            inside = (c * size for c, size in zip(chunk, self._chunk, strict=True))
+            origin = (record, *inside)
+            self._id.write_direct_chunk(origin, data)
+            info = self._id.get_chunk_info_by_coord(origin)
+            places.append(Place(chunk, int(info.byte_offset), int(info.size)))
+        return Stored(int(checksum), places)
 
     def blank(self, record: int) -> None:
         """Write padding over what a record that failed has left."""
@@ -74,9 +113,9 @@ class Hdf5Rows:
         self._dataset = dataset
         self._values: list[Any] = [None] * n_values
 
-    def grow(self, sizes: tuple[int, ...]) -> None:
+    def grow(self, sizes: tuple[int, ...]) -> Growth:
         """Make room for values of this shape."""
-        grow_rows(self._dataset, sizes)
+        return grow_rows(self._dataset, sizes)
 
     def commit(self, value: Any) -> None:
         """Keep the value of the next record."""
@@ -92,11 +131,13 @@ class Hdf5Rows:
         self._values = []
 
 
-def grow_rows(dataset: h5py.Dataset, sizes: tuple[int, ...]) -> None:
+def grow_rows(dataset: h5py.Dataset, sizes: tuple[int, ...]) -> Growth:
     """Make room for rows of this shape."""
     grown = tuple(max(pair) for pair in zip(dataset.shape[1:], sizes, strict=True))
-    if grown != dataset.shape[1:]:
-        dataset.id.set_extent((dataset.shape[0], *grown))
+    if grown == dataset.shape[1:]:
+        return "same"
+    dataset.id.set_extent((dataset.shape[0], *grown))
+    return "grown"
 
 
 def write_rows(dataset: h5py.Dataset, start: int, values: list[Any]) -> int:

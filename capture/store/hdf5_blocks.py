@@ -1,11 +1,14 @@
 """Reading a block array of an HDF5 store: chunks are found by libhdf5 and read past it."""
 
 import os
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import reduce
 from itertools import product
 from math import prod
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import google_crc32c
 import h5py
@@ -16,9 +19,32 @@ from outcrop.capture.errors import DamagedStore
 
 from .chunks import ChunkCodec
 from .cutting import Coordinates, paste
+from .hdf5_arrays import Place
 from .hdf5_files import chunk_place, naming, open_for_reading
 from .hdf5_snapshot import located
 from .nodes import Grid
+
+
+class _Source(NamedTuple):
+    """An array, the file that its bytes are read from, and the places that only logs know."""
+
+    array: h5py.Dataset
+    file: int
+    pending: dict[int, list[Place]]
+
+    def chunks(
+        self, record: int, covered: Coordinates, name: str
+    ) -> Iterator[tuple[Coordinates, bytes]]:
+        """Read the chunks of a record."""
+        known = {place.chunk: place[1:] for place in self.pending.get(record, ())}
+        for chunk in product(*map(range, covered)):
+            # libhdf5 learns of chunks when they are sealed, the log when they are committed.
+            place = known.get(chunk) or chunk_place(self.array, (record, *chunk))
+            if place is None:
+                raise DamagedStore(
+                    f"{name} has no chunk, although its status says that it was recorded"
+                )
+            yield chunk, read_at(self.file, *place)
 
 
 @dataclass(frozen=True)
@@ -45,6 +71,8 @@ class Hdf5BlockReader:
         How its chunks are encoded.
     checksums : array, shape (records)
         The crc32c of the chunks of each record.
+    pending : dict
+        The places of the chunks of each record that is not sealed.
     """
 
     path: Path
@@ -56,53 +84,42 @@ class Hdf5BlockReader:
     grid: Grid
     codec: ChunkCodec
     checksums: NDArray[np.uint32]
+    pending: dict[int, list[Place]]
 
     def read(self, start: int, stop: int, extents: NDArray[np.intp]) -> NDArray[Any]:
         """Read the records from `start` to `stop`; see `BlockReader`."""
         values = np.empty((stop - start, *self.shape[1:]), self.dtype)
+        with self._source() as source:
+            for record, extent in zip(range(start, stop), extents, strict=True):
+                self._read_record(source, record, extent, values[record - start])
+        return values
+
+    @contextmanager
+    def _source(self) -> Iterator[_Source]:
         home, pages = located(self.path, self.home)
         with (
             naming(f"{self.array!r} in {str(self.path)!r}"),
             open_for_reading(home, pages) as structure,
             home.open("rb", buffering=0) as file,
         ):
-            array = structure[self.array]
-            for record, extent in zip(range(start, stop), extents, strict=True):
-                self._read_record(array, file.fileno(), record, extent, values[record - start])
-        return values
+            # Of a further file that went into the run's own, libhdf5 knows all chunks.
+            pending = self.pending if home.name == self.home else {}
+            yield _Source(structure[self.array], file.fileno(), pending)
 
     def _read_record(
-        self, array: h5py.Dataset, file: int, record: int, extent: Any, target: NDArray[Any]
+        self, source: _Source, record: int, extent: NDArray[np.intp], target: NDArray[Any]
     ) -> None:
         covered = self.grid.cover(tuple(map(int, extent)))
-        inner = self.grid.inner[1:]
-        if prod(covered) != 1 or inner != self.shape[1:]:
+        if prod(covered) != 1 or self.grid.inner[1:] != self.shape[1:]:
             target[...] = self.fill
         if not prod(covered):
             return
-        pieces = self._pieces(array, file, record, covered)
-        found = 0
-        for _, data in pieces:
-            found = google_crc32c.extend(found, data)
         place = f"record {record} of {self.array!r} in {str(self.path)!r}"
-        if found != self.checksums[record]:
+        pieces = list(source.chunks(record, covered, place))
+        if reduce(google_crc32c.extend, (data for _, data in pieces), 0) != self.checksums[record]:
             raise DamagedStore(f"{place} fails its checksum: the store is damaged there")
         for chunk, data in pieces:
             self._decode(data, chunk, target, place)
-
-    def _pieces(
-        self, array: h5py.Dataset, file: int, record: int, covered: Coordinates
-    ) -> list[tuple[Coordinates, bytes]]:
-        pieces = []
-        for chunk in product(*map(range, covered)):
-            place = chunk_place(array, (record, *chunk))
-            if place is None:
-                raise DamagedStore(
-                    f"record {record} has no chunk in {self.array!r} of {str(self.path)!r}, "
-                    "although its status says that it was recorded"
-                )
-            pieces.append((chunk, read_at(file, *place)))
-        return pieces
 
     def _decode(self, data: bytes, chunk: Coordinates, target: NDArray[Any], place: str) -> None:
         inner = self.grid.inner[1:]

@@ -189,9 +189,16 @@ def codec_of(dataset: h5py.Dataset) -> ChunkCodec:
 def chunk_place(dataset: h5py.Dataset, chunk: Iterable[int]) -> tuple[int, int] | None:
     """Find a chunk in the file: offset and length; None if it was never written."""
     origin = tuple(c * size for c, size in zip(chunk, dataset.chunks, strict=True))
-    if any(o >= size for o, size in zip(origin, dataset.shape, strict=True)):
+    return place_at(dataset.id, origin, dataset.shape)
+
+
+def place_at(
+    dataset: h5py.h5d.DatasetID, origin: tuple[int, ...], shape: tuple[int, ...]
+) -> tuple[int, int] | None:
+    """Find the chunk that begins at `origin`; see `chunk_place`."""
+    if any(o >= size for o, size in zip(origin, shape, strict=True)):
         return None
-    info = dataset.id.get_chunk_info_by_coord(origin)
+    info = dataset.get_chunk_info_by_coord(origin)
     return None if info.byte_offset is None else (int(info.byte_offset), int(info.size))
 
 

@@ -1,14 +1,13 @@
 """Bringing a run into one HDF5 file: when it is closed, and after its process was killed."""
 
+from contextlib import ExitStack
 from pathlib import Path
-from typing import Any
 
 import h5py
-from outcrop.capture.format import CHECKSUMS, METADATA, ROWS, VALUES
+from outcrop.capture.format import CHECKSUMS, METADATA, ROWS
 
 from .commit_log import NAME as LOG
 from .commit_log import Entry, read_log
-from .hdf5_arrays import grow_rows, write_rows
 from .hdf5_files import (
     VERSIONS,
     check_room,
@@ -19,17 +18,18 @@ from .hdf5_files import (
     segment_paths,
     side_folder,
 )
-from .hdf5_journal import Overlay, changing
-from .hdf5_scales import label_array, label_dimensions
+from .hdf5_finish import finish_stream, unindexed_chunks, write_chunks
+from .hdf5_journal import Overlay, carry_out, changing
+from .hdf5_scales import label_array
 from .hdf5_snapshot import pending, sealed_records
-from .hdf5_stream import write_checksums, write_seal
 from .hdf5_superblock import SIZE, is_marked, unmarked
 from .hdf5_tree import append_document, document_of
 from .model import Document
-from .row_values import unpacked
+
+_Files = dict[Path, h5py.File]
 
 
-def fold(path: Path, document: Document | None = None, *, durable: bool) -> None:
+def fold(path: Path, document: Document | None = None) -> None:
     """Bring the rows of the logs and the arrays of further files into a run's file.
 
     It happens in one piece: whoever reads, or is killed, sees the run as it was or as it will
@@ -46,28 +46,22 @@ def fold(path: Path, document: Document | None = None, *, durable: bool) -> None
     ------
     OSError
         If the disk has no room for the arrays of the further files.
+    DamagedStore
+        If a file or a log cannot be read; nothing has changed then.
     """
+    carry_out(path, journal_of(path))
     segments = segment_paths(path)
     # All arrays of further files are copied before these go.
     check_room(path, sum(segment.stat().st_size for segment in segments))
-    logs = [log / LOG for log in side_folder(path).iterdir() if log.is_dir()]
-    superseded = [*segments, *logs]
-    with changing(path, journal_of(path), superseded) as overlay:
+    logs = [folder / LOG for folder in side_folder(path).iterdir() if folder.is_dir()]
+    with changing(path, journal_of(path), [*segments, *logs]) as overlay:
         _unmark(overlay)
-        file = h5py.File(overlay, "r+", libver=VERSIONS)
-        try:
-            last = _bring_in(file, segments)
-            current = document or last or document_of(file, repr(str(path)))
-            for stream, about in current.get("streams", {}).items():
-                if stream in file:
-                    _finish(file, stream, about, read_log(log_folder(path, stream)))
-            if document or last:
-                append_document(file, current)
-            label_array(file, file[METADATA])
-        except BaseException:
-            close_quietly(file)
-            raise
-        file.close()
+        with ExitStack() as stack:
+            file = h5py.File(overlay, "r+", libver=VERSIONS)
+            stack.callback(close_quietly, file)
+            sources = {one: stack.enter_context(open_for_reading(one)) for one in segments}
+            _bring_together(path, file, sources, document)
+            file.close()
 
 
 def _unmark(overlay: Overlay) -> None:
@@ -79,63 +73,48 @@ def _unmark(overlay: Overlay) -> None:
         overlay.write(unmarked(bytes(superblock), overlay.size))
 
 
-# Further files.
-def _bring_in(file: h5py.File, segments: list[Path]) -> Document | None:
-    """Copy the arrays of further files; gives the last document that they have."""
-    document = None
-    for segment in segments:
-        with open_for_reading(segment) as source:
-            if METADATA in source:
-                document = document_of(source, repr(str(segment)))
-            for name in _arrays(source):
-                if name != METADATA:
-                    parent = file.require_group(name.rpartition("/")[0] or "/")
-                    source.copy(source[name], parent, name.rpartition("/")[2])
-    return document
-
-
-def _arrays(file: h5py.File) -> list[str]:
-    found: list[str] = []
-    file.visititems(
-        lambda name, node: found.append(name) if isinstance(node, h5py.Dataset) else None
-    )
-    return found
-
-
-# Streams.
-def _finish(file: h5py.File, stream: str, about: dict[str, Any], log: list[Entry]) -> None:
-    """Write what the log has, and give all arrays the length of the stream."""
-    group = file[stream]
-    tables = group[CHECKSUMS]
-    rows = [path for path in about["rows"] if path in group]
-    if rows:
-        sealed = sealed_records(tables[ROWS], group[rows[0]])
-        entries = pending(log, sealed, stream)
-        if entries:
-            _write_pending(group, rows, sealed, entries)
-        _set_length(group, rows, about["arrays"], sealed + len(entries))
-    label_dimensions(group)
-
-
-def _write_pending(group: h5py.Group, rows: list[str], sealed: int, entries: list[Entry]) -> None:
-    found = []
-    for number, path in enumerate(rows):
-        values = [
-            unpacked(entry.rows[number]) if number < len(entry.rows) else None for entry in entries
-        ]
-        found.append(write_rows(group[path], sealed, values))
-    tables = group[CHECKSUMS]
-    blocks = [dict(entry.blocks) for entry in entries]
-    write_checksums(tables[VALUES], sealed, blocks, 0)
-    write_seal(tables[ROWS], sealed // group[rows[0]].chunks[0], found)
-
-
-def _set_length(
-    group: h5py.Group, rows: list[str], arrays: list[dict[str, Any]], length: int
+def _bring_together(
+    path: Path, file: h5py.File, sources: _Files, document: Document | None
 ) -> None:
-    blocks = [f"{entry['group']}/{VALUES}" for entry in arrays if entry["group"]]
-    for path in [*rows, *blocks, f"{CHECKSUMS}/{VALUES}"]:
-        if path in group:
-            dataset = group[path]
-            dataset.id.set_extent((length, *dataset.shape[1:]))
-    grow_rows(group[f"{CHECKSUMS}/{VALUES}"], (len(arrays),))
+    last = _last_document(sources)
+    current = document or last or document_of(file, repr(str(path)))
+    files = {path: file, **sources}
+    logs = {stream: _log(path, files, stream, current) for stream in current.get("streams", {})}
+    lost = list(unindexed_chunks(current, logs, files))
+    for source in sources.values():
+        _copy_arrays(source, file)
+    for stream, log in logs.items():
+        if stream in file:
+            finish_stream(file[stream], current["streams"][stream], log)
+    write_chunks(file, lost)
+    if document or last:
+        append_document(file, current)
+    label_array(file, file[METADATA])
+
+
+def _last_document(sources: _Files) -> Document | None:
+    """Give the document of a recording that was resumed, which lies in its first file."""
+    found = [document_of(s, repr(str(one))) for one, s in sources.items() if METADATA in s]
+    return found[-1] if found else None
+
+
+def _log(path: Path, files: _Files, stream: str, document: Document) -> list[Entry]:
+    """Give the entries of a stream that are not sealed."""
+    table = f"{stream}/{CHECKSUMS}/{ROWS}"
+    first = f"{stream}/{document['streams'][stream]['rows'][0]}"
+    for file in files.values():
+        if table in file:
+            sealed = sealed_records(file[table], file[first])
+            return pending(read_log(log_folder(path, stream)), sealed, stream)
+    return []
+
+
+def _copy_arrays(source: h5py.File, file: h5py.File) -> None:
+    names: list[str] = []
+    source.visititems(
+        lambda name, node: names.append(name) if isinstance(node, h5py.Dataset) else None
+    )
+    for name in names:
+        if name != METADATA:
+            group, _, last = name.rpartition("/")
+            source.copy(source[name], file.require_group(group), last)

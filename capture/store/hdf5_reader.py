@@ -17,6 +17,7 @@ from outcrop.capture.errors import DamagedStore
 from outcrop.capture.format import CHECKSUMS, ROWS, VALUES
 
 from .cutting import Coordinates, paste, put_row
+from .hdf5_arrays import Stored
 from .hdf5_blocks import Hdf5BlockReader
 from .hdf5_files import as_json, chunk_place, codec_of, naming
 from .hdf5_scales import INTERNAL, dimension_names
@@ -81,6 +82,10 @@ class Hdf5Reader:
                 grid=Grid(array.chunks, array.chunks),
                 codec=codec_of(array),
                 checksums=self._checksums(stream, number),
+                pending={
+                    record: Stored.of_json(item, len(spec.shape)).places
+                    for record, item in self._pending_items[stream, number]
+                },
             )
 
     # Finding.
@@ -127,7 +132,7 @@ class Hdf5Reader:
         table = self._table(stream, VALUES) if sealed else np.zeros((0, 0), np.uint32)
         if number < table.shape[1]:
             checksums[:sealed] = table[:sealed, number]
-        for record, checksum in self._pending_checksums[stream, number]:
+        for record, (_, checksum, *_) in self._pending_items[stream, number]:
             checksums[record] = checksum
         return checksums
 
@@ -142,13 +147,13 @@ class Hdf5Reader:
         return {}
 
     @cached_property
-    def _pending_checksums(self) -> dict[tuple[str, int], list[tuple[int, int]]]:
-        """Record and checksum of chunks that the logs tell of, by stream and array number."""
+    def _pending_items(self) -> dict[tuple[str, int], list[tuple[int, Any]]]:
+        """Records and what the logs say of their chunks, by stream and array number."""
         found = defaultdict(list)
         for stream, entries in self._snapshot.entries.items():
             for entry in entries:
-                for number, checksum in entry.blocks:
-                    found[stream, number].append((entry.record, checksum))
+                for item in entry.blocks:
+                    found[stream, item[0]].append((entry.record, item))
         return found
 
 

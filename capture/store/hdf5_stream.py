@@ -1,6 +1,7 @@
 """A stream of an HDF5 store being written: records, their checksums, seals."""
 
 from collections.abc import Callable
+from typing import Any
 
 import h5py
 import numpy as np
@@ -9,7 +10,7 @@ from outcrop.capture.format import ROWS, VALUES
 
 from .chunks import ChunkCodec
 from .commit_log import CommitLog, Entry
-from .hdf5_arrays import Hdf5Block, Hdf5Rows, grow_rows, write_rows
+from .hdf5_arrays import Growth, Hdf5Block, Hdf5Rows, Stored, grow_rows, write_rows
 from .model import ArraySpec, Record
 from .row_values import packed
 
@@ -53,20 +54,21 @@ class Hdf5Stream:
 
     def commit(self, records: list[Record]) -> None:
         """Commit some records, not more than are left to the next seal."""
-        self._grow(records)
+        if "grown" in self._grow(records):
+            # The new sizes are in the file before the log speaks of values that need them.
+            self._flush()
         written = [self._write(self.length + n, record) for n, record in enumerate(records)]
-        self._flush()
         rows = [[record.rows.get(path) for path in self._rows] for record in records]
         self.log.append(
             [
-                Entry(self.length + n, list(map(list, found.items())), list(map(packed, values)))
-                for n, (found, values) in enumerate(zip(written, rows, strict=True))
+                Entry(self.length + n, _block_items(stored), list(map(packed, values)))
+                for n, (stored, values) in enumerate(zip(written, rows, strict=True))
             ]
         )
-        for found, values in zip(written, rows, strict=True):
+        for stored, values in zip(written, rows, strict=True):
             for array, value in zip(self._rows.values(), values, strict=True):
                 array.commit(value)
-            self._checksums.append(found)
+            self._checksums.append({number: one.checksum for number, one in stored.items()})
         self.length += len(records)
         self.is_due = self.length - self._sealed == self.records
 
@@ -92,24 +94,30 @@ class Hdf5Stream:
         self.log.restart()
         self.is_due = False
 
-    def _grow(self, records: list[Record]) -> None:
+    def _grow(self, records: list[Record]) -> set[Growth]:
+        grown: set[Growth] = set()
         for record in records:
             for number, values in record.blocks.items():
-                self._blocks[number].grow(values.shape)
+                grown.add(self._blocks[number].grow(values.shape))
             for path, value in record.rows.items():
                 if value is not None:
-                    self._rows[path].grow(np.shape(value))
+                    grown.add(self._rows[path].grow(np.shape(value)))
+        return grown
 
-    def _write(self, record: int, content: Record) -> dict[int, int]:
+    def _write(self, record: int, content: Record) -> dict[int, Stored]:
         for number in self._unfinished - content.blocks.keys():
             self._blocks[number].blank(record)
         self._unfinished = set(content.blocks)
-        found = {
+        stored = {
             number: self._blocks[number].write(record, values)
             for number, values in content.blocks.items()
         }
         self._unfinished = set()
-        return found
+        return stored
+
+
+def _block_items(stored: dict[int, Stored]) -> list[list[Any]]:
+    return [one.to_json(number) for number, one in stored.items()]
 
 
 def write_checksums(

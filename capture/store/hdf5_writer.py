@@ -120,7 +120,7 @@ class Hdf5Writer:
             stream.log.close()
         for file in self._files.values():
             close_quietly(file)
-        fold(self._target.path, document, durable=self._durable)
+        fold(self._target.path, document)
         self._target.lock.release()
         side_folder(self._target.path).rmdir()
 
@@ -201,7 +201,8 @@ class Hdf5Writer:
     def _sync_by_time(self) -> None:
         if self._sync_seconds is None or time.monotonic() - self._synced < self._sync_seconds:
             return
-        self._sync_files()  # the data before the log that speaks of them
+        for path in self._files:
+            sync(path)  # the data before the log that speaks of them
         for stream in self._streams.values():
             stream.log.sync()
         self._synced = time.monotonic()
