@@ -7,7 +7,7 @@ import sys
 
 import torch
 from outcrop.capture import Recorder
-from outcrop.capture.store import nodes
+from outcrop.capture.store import grids
 from torch import nn
 
 
@@ -18,8 +18,8 @@ def rows_of(step):
 
 def main(path):
     # Seals come every few records, so that kills hit them too.
-    nodes.LEAST_RECORDS = nodes.MOST_RECORDS = 4
-    nodes.ROW_CHUNK = 8
+    grids.LEAST_RECORDS = grids.MOST_RECORDS = 4
+    grids.ROW_CHUNK = 8
     model = nn.ModuleDict({"one": nn.Identity(), "two": nn.Identity()})
     with Recorder(model, path, keep=("output",), when=1, examples=None) as recorder:
         for step in range(1_000_000):

@@ -4,7 +4,7 @@ import os
 
 import h5py
 import pytest
-from outcrop.capture.store import nodes
+from outcrop.capture.store import grids
 from store_contract import StoreContract
 
 
@@ -40,8 +40,8 @@ class TestHdf5Store(StoreContract):
 @pytest.fixture
 def small_chunks(monkeypatch):
     """Seals every 4 records."""
-    monkeypatch.setattr(nodes, "LEAST_RECORDS", 4)
-    monkeypatch.setattr(nodes, "MOST_RECORDS", 4)
+    monkeypatch.setattr(grids, "LEAST_RECORDS", 4)
+    monkeypatch.setattr(grids, "MOST_RECORDS", 4)
 
 
 class TestHdf5StoreWithManySeals(TestHdf5Store):

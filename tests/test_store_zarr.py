@@ -11,8 +11,10 @@ import pytest
 import xarray as xr
 import zarr
 from outcrop.capture.errors import DamagedStore, FormatError
-from outcrop.capture.store import block_reader, nodes, open_store, zarr_reader
+from outcrop.capture.store import grids, open_store
 from outcrop.capture.store.commit_log import Entry, read_log
+from outcrop.capture.store.zarr import block_reader
+from outcrop.capture.store.zarr import reader as zarr_reader
 from store_contract import STREAM, StoreContract, Writing, block, read, row, values
 
 
@@ -38,9 +40,9 @@ class TestZarrStore(StoreContract):
 @pytest.fixture
 def small_shards(monkeypatch):
     """Shards of 4 records and row chunks of 8, so that seals come often."""
-    monkeypatch.setattr(nodes, "LEAST_RECORDS", 4)
-    monkeypatch.setattr(nodes, "MOST_RECORDS", 4)
-    monkeypatch.setattr(nodes, "ROW_CHUNK", 8)
+    monkeypatch.setattr(grids, "LEAST_RECORDS", 4)
+    monkeypatch.setattr(grids, "MOST_RECORDS", 4)
+    monkeypatch.setattr(grids, "ROW_CHUNK", 8)
 
 
 class TestZarrStoreWithSmallShards(TestZarrStore):
@@ -60,9 +62,9 @@ class TestZarrStoreWithSmallChunksOfRows(TestZarrStore):
 
     @pytest.fixture(autouse=True)
     def _small(self, monkeypatch):
-        monkeypatch.setattr(nodes, "LEAST_RECORDS", 16)
-        monkeypatch.setattr(nodes, "MOST_RECORDS", 16)
-        monkeypatch.setattr(nodes, "ROW_CHUNK", 4)
+        monkeypatch.setattr(grids, "LEAST_RECORDS", 16)
+        monkeypatch.setattr(grids, "MOST_RECORDS", 16)
+        monkeypatch.setattr(grids, "ROW_CHUNK", 4)
 
 
 def record(path, steps, *, close=True):
@@ -112,7 +114,7 @@ def test_a_run_of_many_records_is_few_files(small_shards, tmp_path):
 
 
 def test_a_huge_tensor_is_split(monkeypatch, tmp_path):
-    monkeypatch.setattr(nodes, "INNER_BYTES", 64)
+    monkeypatch.setattr(grids, "INNER_BYTES", 64)
     path = tmp_path / "run.zarr"
     writing = Writing(path)
     writing.declare(row("step"), block(0, (3, 10, 2)))

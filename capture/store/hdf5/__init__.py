@@ -7,13 +7,13 @@ from pathlib import Path
 from typing import Any
 
 from outcrop.capture.format import NAME, version_text
+from outcrop.capture.store.files import Lock, is_locked
+from outcrop.capture.store.model import Compression, Fsync, Mode, StoreReader, StoreWriter
 
-from .files import Lock, is_locked
-from .hdf5_files import LOCK, opened_attributes, side_folder
-from .hdf5_fold import fold
-from .hdf5_reader import Hdf5Reader
-from .hdf5_writer import Hdf5Writer, Target
-from .model import Compression, Fsync, Mode, StoreReader, StoreWriter
+from .files import LOCK, opened_attributes, side_folder
+from .fold import fold
+from .reader import Hdf5Reader
+from .writer import Hdf5Writer, Target
 
 COMPRESSION: Compression = "none"
 

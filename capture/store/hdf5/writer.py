@@ -7,21 +7,21 @@ from typing import Any
 
 import h5py
 from outcrop.capture.format import CHECKSUMS
+from outcrop.capture.store.chunks import ChunkCodec
+from outcrop.capture.store.commit_log import CommitLog
+from outcrop.capture.store.files import Lock
+from outcrop.capture.store.model import ArraySpec, Compression, Document, Fsync, Record
 
-from .chunks import ChunkCodec
-from .commit_log import CommitLog
-from .files import Lock
-from .hdf5_files import check_room, close_quietly, log_folder, segment_paths, side_folder, sync
-from .hdf5_fold import fold
-from .hdf5_stream import Hdf5Stream
-from .hdf5_tree import (
+from .files import check_room, close_quietly, log_folder, segment_paths, side_folder, sync
+from .fold import fold
+from .stream import Hdf5Stream
+from .tree import (
     Declared,
     append_document,
     begin_file,
     checksum_tables,
     records_per_chunk,
 )
-from .model import ArraySpec, Compression, Document, Fsync, Record
 
 
 @dataclass(frozen=True)

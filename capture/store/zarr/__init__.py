@@ -7,12 +7,12 @@ from importlib.metadata import version
 from pathlib import Path
 
 from outcrop.capture.format import METADATA, NAME, version_text
+from outcrop.capture.store.files import is_locked
+from outcrop.capture.store.model import Compression, Fsync, Mode, StoreReader, StoreWriter
 
-from .files import is_locked
-from .model import Compression, Fsync, Mode, StoreReader, StoreWriter
 from .nodes import ZARR_JSON
-from .zarr_reader import ZarrReader
-from .zarr_writer import LOCK, ZarrWriter
+from .reader import ZarrReader
+from .writer import LOCK, ZarrWriter
 
 COMPRESSION: Compression = "zstd"
 

@@ -8,11 +8,11 @@ from typing import Any, Literal, NamedTuple, TypeAlias
 import h5py
 from outcrop.capture.errors import DamagedStore
 from outcrop.capture.format import ARRAY, BYTE, CHECKSUMS, COLUMN, METADATA, ROWS, SEAL, VALUES
+from outcrop.capture.store.document import CHUNK, LONG_NAME, decode_document, encode_document
+from outcrop.capture.store.grids import ARRAY_CHUNK, Grid, block_grid, records_per_shard, row_grid
+from outcrop.capture.store.model import ArraySpec, Compression, Document
 
-from .hdf5_files import VERSIONS, create_array, set_attributes, sync
-from .metadata_array import CHUNK, LONG_NAME, decode_document, encode_document
-from .model import ArraySpec, Compression, Document
-from .nodes import ARRAY_CHUNK, Grid, block_grid, records_per_shard, row_grid
+from .files import VERSIONS, create_array, set_attributes, sync
 
 State: TypeAlias = Literal["closed", "shared"]
 

@@ -12,10 +12,11 @@ from typing import Any, NamedTuple, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 from outcrop.capture.errors import DamagedStore
+from outcrop.capture.store.chunks import MISSING, ChunkCodec, decode_index, index_bytes
+from outcrop.capture.store.grids import Grid
 
 from .block_array import OPEN, Coordinates
-from .chunks import MISSING, ChunkCodec, decode_index, index_bytes
-from .nodes import Grid, chunk_key
+from .nodes import chunk_key
 
 Pending: TypeAlias = dict[int, list[tuple[Coordinates, int, int]]]
 """Coordinates, offset and length of the chunks of each record that is not sealed."""

@@ -7,12 +7,12 @@ import h5py
 import numpy as np
 from numpy.typing import NDArray
 from outcrop.capture.format import ROWS, VALUES
+from outcrop.capture.store.chunks import ChunkCodec
+from outcrop.capture.store.commit_log import CommitLog, Entry
+from outcrop.capture.store.model import ArraySpec, Record
+from outcrop.capture.store.row_values import packed
 
-from .chunks import ChunkCodec
-from .commit_log import CommitLog, Entry
-from .hdf5_arrays import Growth, Hdf5Block, Hdf5Rows, Stored, grow_rows, write_rows
-from .model import ArraySpec, Record
-from .row_values import packed
+from .arrays import Growth, Hdf5Block, Hdf5Rows, Stored, grow_rows, write_rows
 
 
 class Hdf5Stream:

@@ -10,16 +10,17 @@ import numpy as np
 from numpy.typing import NDArray
 from outcrop.capture.errors import DamagedStore, FormatError
 from outcrop.capture.format import METADATA, NAME, VALUES, is_readable, version_text
+from outcrop.capture.store.commit_log import Entry, read_log
+from outcrop.capture.store.files import is_locked
+from outcrop.capture.store.grids import Grid
+from outcrop.capture.store.lazy_rows import LazyRows
+from outcrop.capture.store.model import ArraySpec, Document
 
 from .block_reader import Pending, ZarrBlockReader
-from .commit_log import Entry, read_log
-from .files import is_locked
-from .lazy_rows import LazyRows
 from .metadata_array import read_document
-from .model import ArraySpec, Document
-from .nodes import ZARR_JSON, Grid, Node, chunk_key, codec_of, grid_of, spec_of
+from .nodes import ZARR_JSON, Node, chunk_key, codec_of, grid_of, spec_of
 from .row_array import put_row
-from .zarr_writer import LOCK
+from .writer import LOCK
 
 _TRIES = 20
 

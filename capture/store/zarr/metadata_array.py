@@ -1,55 +1,20 @@
-"""The metadata document: an array of bytes to which each new version is appended.
+"""The metadata document of a Zarr store: an array of bytes that grows by whole chunks."""
 
-A version is one line of JSON, padded with blanks to whole chunks. The last one holds; its first
-member is the checksum of what follows. So there is no moment at which it is half written.
-"""
-
-import json
-import re
 from pathlib import Path
-from typing import Any
 
-import google_crc32c
 import numpy as np
 from outcrop.capture.errors import DamagedStore
 from outcrop.capture.format import BYTE, METADATA
+from outcrop.capture.store.chunks import ChunkCodec
+from outcrop.capture.store.document import CHUNK, LONG_NAME, decode_document, encode_document
+from outcrop.capture.store.files import replace_file
+from outcrop.capture.store.grids import Grid
+from outcrop.capture.store.model import ArraySpec, Document
 
-from .chunks import ChunkCodec
-from .files import replace_file
-from .model import ArraySpec, Document
-from .nodes import Grid, Node, array_node, chunk_key
+from .nodes import Node, array_node, chunk_key
 
-CHUNK = 16 * 2**10
-LONG_NAME = "metadata document, JSON; the last line holds"
 _GRID = Grid((CHUNK,), (CHUNK,))
 _CODEC = ChunkCodec("zstd")
-_HEAD = re.compile(rb'\{"checksum":"([0-9a-f]{8})",')
-
-
-def encode_document(document: Document) -> bytes:
-    """Make a version of the document: whole chunks that end with a newline."""
-    text = json.dumps(document, separators=(",", ":"), ensure_ascii=False).encode()[1:]
-    line = b'{"checksum":"%08x",%s' % (google_crc32c.value(text), text)
-    return line + b" " * (-(len(line) + 1) % CHUNK) + b"\n"
-
-
-def decode_document(data: bytes, place: str) -> Document:
-    """Read the last version of the document.
-
-    Raises
-    ------
-    DamagedStore
-        If it fails its checksum; `place` says where it lies.
-    """
-    line = data.rstrip(b"\0\n").rpartition(b"\n")[2].rstrip(b" ")
-    head = _HEAD.match(line)
-    if head is None:
-        raise DamagedStore(f"{place} has no metadata document that begins with its checksum")
-    text = line[head.end() :]
-    if google_crc32c.value(text) != int(head[1], 16):
-        raise DamagedStore(f"the metadata document in {place} fails its checksum")
-    document: dict[str, Any] = json.loads(b"{" + text)
-    return document
 
 
 def metadata_node(length: int) -> Node:

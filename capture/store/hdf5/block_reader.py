@@ -16,13 +16,13 @@ import numpy as np
 from numcodecs import Zstd
 from numpy.typing import NDArray
 from outcrop.capture.errors import DamagedStore
+from outcrop.capture.store.chunks import ChunkCodec
+from outcrop.capture.store.cutting import Coordinates, paste
+from outcrop.capture.store.grids import Grid
 
-from .chunks import ChunkCodec
-from .cutting import Coordinates, paste
-from .hdf5_arrays import Place
-from .hdf5_files import chunk_place, naming, open_for_reading
-from .hdf5_snapshot import located
-from .nodes import Grid
+from .arrays import Place
+from .files import chunk_place, naming, open_for_reading
+from .snapshot import located
 
 
 class _Source(NamedTuple):

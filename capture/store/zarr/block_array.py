@@ -8,11 +8,12 @@ from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
+from outcrop.capture.store.chunks import MISSING, ChunkCodec, encode_index
+from outcrop.capture.store.files import OpenFiles, append_whole
+from outcrop.capture.store.grids import Grid
+from outcrop.capture.store.model import ArraySpec
 
-from .chunks import MISSING, ChunkCodec, encode_index
-from .files import OpenFiles, append_whole
-from .model import ArraySpec
-from .nodes import Grid, chunk_key
+from .nodes import chunk_key
 
 OPEN = ".open."
 """Before the name of a shard that has no index yet."""

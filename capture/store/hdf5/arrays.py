@@ -7,10 +7,10 @@ import google_crc32c
 import h5py
 import numpy as np
 from numpy.typing import NDArray
+from outcrop.capture.store.chunks import ChunkCodec
+from outcrop.capture.store.cutting import Coordinates, cut, table_of
 
-from .chunks import ChunkCodec
-from .cutting import Coordinates, cut, table_of
-from .hdf5_files import deflated
+from .files import deflated
 
 Growth: TypeAlias = Literal["same", "grown"]
 

@@ -8,17 +8,17 @@ from typing import Any, NamedTuple
 
 import h5py
 from outcrop.capture.format import CHECKSUMS, ROWS, VALUES
+from outcrop.capture.store.commit_log import Entry
+from outcrop.capture.store.cutting import Coordinates
+from outcrop.capture.store.model import Document
+from outcrop.capture.store.row_values import unpacked
 
-from .commit_log import Entry
-from .cutting import Coordinates
-from .hdf5_arrays import Stored, grow_rows, write_rows
-from .hdf5_blocks import read_at
-from .hdf5_files import place_at
-from .hdf5_scales import label_dimensions
-from .hdf5_snapshot import pending, sealed_records
-from .hdf5_stream import write_checksums, write_seal
-from .model import Document
-from .row_values import unpacked
+from .arrays import Stored, grow_rows, write_rows
+from .block_reader import read_at
+from .files import place_at
+from .scales import label_dimensions
+from .snapshot import pending, sealed_records
+from .stream import write_checksums, write_seal
 
 Logs = Mapping[str, list[Entry]]
 """The entries of each stream."""

@@ -14,13 +14,13 @@ import h5py
 import numpy as np
 from numpy.typing import NDArray
 from outcrop.capture.errors import DamagedStore
+from outcrop.capture.store.chunks import ChunkCodec
+from outcrop.capture.store.grids import Grid
+from outcrop.capture.store.model import ArraySpec
 
-from .chunks import ChunkCodec
-from .hdf5_journal import Pages, Patched
-from .hdf5_scales import DIMENSION_NAMES
-from .hdf5_superblock import SIZE, is_hdf5, is_marked
-from .model import ArraySpec
-from .nodes import Grid
+from .journal import Pages, Patched
+from .scales import DIMENSION_NAMES
+from .superblock import SIZE, is_hdf5, is_marked
 
 VERSIONS = ("v110", "v110")
 """The oldest libhdf5 with SWMR reads them, and all metadata have checksums."""

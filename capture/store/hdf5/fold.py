@@ -5,10 +5,11 @@ from pathlib import Path
 
 import h5py
 from outcrop.capture.format import CHECKSUMS, METADATA, ROWS
+from outcrop.capture.store.commit_log import NAME as LOG
+from outcrop.capture.store.commit_log import Entry, read_log
+from outcrop.capture.store.model import Document
 
-from .commit_log import NAME as LOG
-from .commit_log import Entry, read_log
-from .hdf5_files import (
+from .files import (
     VERSIONS,
     check_room,
     close_quietly,
@@ -18,13 +19,12 @@ from .hdf5_files import (
     segment_paths,
     side_folder,
 )
-from .hdf5_finish import finish_stream, unindexed_chunks, write_chunks
-from .hdf5_journal import Overlay, carry_out, changing
-from .hdf5_scales import label_array
-from .hdf5_snapshot import pending, sealed_records
-from .hdf5_superblock import SIZE, is_marked, unmarked
-from .hdf5_tree import append_document, document_of
-from .model import Document
+from .finish import finish_stream, unindexed_chunks, write_chunks
+from .journal import Overlay, carry_out, changing
+from .scales import label_array
+from .snapshot import pending, sealed_records
+from .superblock import SIZE, is_marked, unmarked
+from .tree import append_document, document_of
 
 _Files = dict[Path, h5py.File]
 

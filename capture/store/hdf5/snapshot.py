@@ -7,11 +7,12 @@ from typing import NamedTuple
 import h5py
 from outcrop.capture.errors import DamagedStore, FormatError
 from outcrop.capture.format import CHECKSUMS, METADATA, NAME, ROWS, is_readable, version_text
+from outcrop.capture.store.commit_log import NAME as LOG
+from outcrop.capture.store.commit_log import Entry, read_log
+from outcrop.capture.store.files import is_locked
+from outcrop.capture.store.model import Document
 
-from .commit_log import NAME as LOG
-from .commit_log import Entry, read_log
-from .files import is_locked
-from .hdf5_files import (
+from .files import (
     LOCK,
     as_json,
     journal_of,
@@ -20,9 +21,8 @@ from .hdf5_files import (
     segment_paths,
     side_folder,
 )
-from .hdf5_journal import Journal, Pages, read_journal
-from .hdf5_tree import document_of
-from .model import Document
+from .journal import Journal, Pages, read_journal
+from .tree import document_of
 
 _TRIES = 100
 _NO_CHANGE = Journal({}, ())

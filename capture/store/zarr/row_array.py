@@ -10,11 +10,12 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
+from outcrop.capture.store.chunks import ChunkCodec
+from outcrop.capture.store.files import replace_file
+from outcrop.capture.store.grids import Grid
+from outcrop.capture.store.model import ArraySpec
 
-from .chunks import ChunkCodec
-from .files import replace_file
-from .model import ArraySpec
-from .nodes import Grid, chunk_key
+from .nodes import chunk_key
 
 
 class RowArray:

@@ -15,17 +15,17 @@ import numpy as np
 from numpy.typing import NDArray
 from outcrop.capture.errors import DamagedStore
 from outcrop.capture.format import CHECKSUMS, ROWS, VALUES
+from outcrop.capture.store.cutting import Coordinates, paste, put_row
+from outcrop.capture.store.grids import Grid
+from outcrop.capture.store.lazy_rows import LazyRows
+from outcrop.capture.store.model import ArraySpec
+from outcrop.capture.store.row_values import unpacked
 
-from .cutting import Coordinates, paste, put_row
-from .hdf5_arrays import Stored
-from .hdf5_blocks import Hdf5BlockReader
-from .hdf5_files import as_json, chunk_place, codec_of, naming
-from .hdf5_scales import INTERNAL, dimension_names
-from .hdf5_snapshot import Snapshot, opened, take_snapshot
-from .lazy_rows import LazyRows
-from .model import ArraySpec
-from .nodes import Grid
-from .row_values import unpacked
+from .arrays import Stored
+from .block_reader import Hdf5BlockReader
+from .files import as_json, chunk_place, codec_of, naming
+from .scales import INTERNAL, dimension_names
+from .snapshot import Snapshot, opened, take_snapshot
 
 
 class Hdf5Reader:

@@ -17,8 +17,7 @@ from pathlib import Path
 from typing import Any
 
 import google_crc32c
-
-from .files import replace_file
+from outcrop.capture.store.files import replace_file
 
 _PAGE = 4096
 _CHECKSUM = 4

@@ -8,24 +8,15 @@ from typing import Any
 
 import numpy as np
 from outcrop.capture.format import METADATA
+from outcrop.capture.store.chunks import ChunkCodec
+from outcrop.capture.store.commit_log import CommitLog, Entry
+from outcrop.capture.store.files import Lock, OpenFiles, replace_file
+from outcrop.capture.store.grids import block_grid, records_per_shard, row_grid
+from outcrop.capture.store.model import ArraySpec, Compression, Document, Fsync, Record
 
 from .block_array import BlockArray, Stored
-from .chunks import ChunkCodec
-from .commit_log import CommitLog, Entry
-from .files import Lock, OpenFiles, replace_file
 from .metadata_array import append_document, metadata_node
-from .model import ArraySpec, Compression, Document, Fsync, Record
-from .nodes import (
-    ZARR_JSON,
-    Node,
-    array_node,
-    block_grid,
-    group_node,
-    node_text,
-    records_per_shard,
-    root_text,
-    row_grid,
-)
+from .nodes import ZARR_JSON, Node, array_node, group_node, node_text, root_text
 from .row_array import RowArray
 
 LOCK = ".lock"
