@@ -6,6 +6,7 @@ A record is committed when its line is whole. The log starts anew at each seal.
 import json
 import os
 from dataclasses import dataclass
+from itertools import takewhile
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +15,8 @@ from outcrop.capture.errors import DamagedStore
 
 NAME = ".commit.log"
 _PREFIX = 9  # eight hexadecimal digits and a space
+# Where the power fails, a file may have its new length and zeros for its new bytes.
+_TORN = b"\0" * 16
 
 
 @dataclass(frozen=True)
@@ -91,25 +94,30 @@ def read_log(folder: Path) -> list[Entry]:
     Raises
     ------
     DamagedStore
-        If an entry that is followed by others fails its checksum.
+        If an entry that was whole once fails its checksum.
     """
     path = folder / NAME
+    found, n_lines = scan_log(path)
+    if len(found) == n_lines:
+        return found
+    raise DamagedStore(
+        f"entry {len(found)} of the commit log {str(path)!r} fails its checksum; "
+        f"{n_lines - len(found) - 1} entries follow it"
+    )
+
+
+def scan_log(path: Path) -> tuple[list[Entry], int]:
+    """Read a log up to the first entry that is damaged; also counts the entries there were."""
     try:
-        lines = path.read_bytes().split(b"\n")
+        *lines, rest = path.read_bytes().split(b"\n")
     except FileNotFoundError:
-        return []
-    # What follows the last newline is an entry that was never finished.
-    entries = [_decode(line) for line in lines[:-1]]
-    while entries and entries[-1] is None:
-        entries.pop()
-    whole = [entry for entry in entries if entry is not None]
-    if len(whole) != len(entries):
-        number = entries.index(None)
-        raise DamagedStore(
-            f"entry {number} of the commit log {str(path)!r} fails its checksum; "
-            f"{len(entries) - number - 1} entries follow it"
-        )
-    return whole
+        return [], 0
+    # What follows the last newline was never finished, unless it was the newline that changed.
+    lines += [rest] if _decode(rest[:-1]) else []
+    while lines and _TORN in lines[-1]:
+        lines.pop()
+    entries = list(takewhile(lambda entry: entry is not None, map(_decode, lines)))
+    return entries, len(lines)  # type: ignore[return-value]
 
 
 def _encode(entry: Entry) -> bytes:

@@ -1,14 +1,13 @@
 """A block array being written: encoded chunks go to shards that are still open."""
 
-from collections.abc import Iterator
 from dataclasses import dataclass
-from itertools import product
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 from outcrop.capture.store.chunks import MISSING, ChunkCodec, encode_index
+from outcrop.capture.store.cutting import Coordinates, cut
 from outcrop.capture.store.files import OpenFiles, append_whole
 from outcrop.capture.store.grids import Grid
 from outcrop.capture.store.model import ArraySpec
@@ -17,8 +16,6 @@ from .nodes import chunk_key
 
 OPEN = ".open."
 """Before the name of a shard that has no index yet."""
-
-Coordinates = tuple[int, ...]
 
 
 class Stored(NamedTuple):
@@ -77,7 +74,8 @@ class BlockArray:
         """Append the chunks of a record; they do not count before `commit`."""
         # Only the order of the bytes may differ; stores are little-endian.
         values = values.astype(self._dtype, casting="equiv", copy=False)
-        return [self._append(record, chunk, piece) for chunk, piece in self._pieces(values)]
+        pieces = cut(values, self._grid.inner[1:], fill=self._spec.fill)
+        return [self._append(record, chunk, piece) for chunk, piece in pieces]
 
     def commit(self, stored: list[Stored]) -> None:
         """Enter the chunks of a record into the index."""
@@ -111,18 +109,3 @@ class BlockArray:
     def _new_shard(self, coordinates: Coordinates) -> OpenShard:
         index = np.full((*self._per_shard, 2), MISSING, np.uint64)
         return OpenShard(self._folder / (OPEN + chunk_key(coordinates)), index)
-
-    def _pieces(self, values: NDArray[Any]) -> Iterator[tuple[Coordinates, NDArray[Any]]]:
-        inner = self._grid.inner[1:]
-        if values.shape == inner:  # the usual case
-            yield (0,) * values.ndim, values
-            return
-        for chunk in product(*map(range, self._grid.cover(values.shape))):
-            cut = values[
-                tuple(slice(c * i, (c + 1) * i) for c, i in zip(chunk, inner, strict=True))
-            ]
-            if cut.shape != inner:
-                full = np.full(inner, self._spec.fill, values.dtype)
-                full[tuple(map(slice, cut.shape))] = cut
-                cut = full
-            yield chunk, cut

@@ -13,9 +13,10 @@ import numpy as np
 from numpy.typing import NDArray
 from outcrop.capture.errors import DamagedStore
 from outcrop.capture.store.chunks import MISSING, ChunkCodec, decode_index, index_bytes
+from outcrop.capture.store.cutting import Coordinates, paste
 from outcrop.capture.store.grids import Grid
 
-from .block_array import OPEN, Coordinates
+from .block_array import OPEN
 from .nodes import chunk_key
 
 Pending: TypeAlias = dict[int, list[tuple[Coordinates, int, int]]]
@@ -137,10 +138,7 @@ class ZarrBlockReader:
             return
         out = np.empty(inner, self.dtype)
         self.codec.decode(data, out, name)
-        part = target[
-            tuple(slice(c * i, (c + 1) * i) for c, i in zip(place.chunk, inner, strict=True))
-        ]
-        part[...] = out[tuple(map(slice, part.shape))]
+        paste(out, place.chunk, target)
 
 
 class _File:

@@ -11,15 +11,15 @@ from numpy.typing import NDArray
 from outcrop.capture.errors import DamagedStore, FormatError
 from outcrop.capture.format import METADATA, NAME, VALUES, is_readable, version_text
 from outcrop.capture.store.commit_log import Entry, read_log
+from outcrop.capture.store.cutting import paste, put_row
 from outcrop.capture.store.files import is_locked
-from outcrop.capture.store.grids import Grid
 from outcrop.capture.store.lazy_rows import LazyRows
 from outcrop.capture.store.model import ArraySpec, Document
+from outcrop.capture.store.row_values import unpacked
 
 from .block_reader import Pending, ZarrBlockReader
 from .metadata_array import read_document
 from .nodes import ZARR_JSON, Node, chunk_key, codec_of, grid_of, spec_of
-from .row_array import put_row
 from .writer import LOCK
 
 _TRIES = 20
@@ -163,7 +163,7 @@ class ZarrReader:
         if sealed:
             self._read_sealed_rows(self._root / stream / path, node, values[:sealed])
         for row, entry in enumerate(self._entries[stream], start=sealed):
-            value = _unfold(entry.rows[number]) if number < len(entry.rows) else None
+            value = unpacked(entry.rows[number]) if number < len(entry.rows) else None
             if value is not None:
                 put_row(values, row, np.asarray(value, spec.dtype))
         return values
@@ -179,17 +179,7 @@ class ZarrReader:
             except FileNotFoundError:
                 raise DamagedStore(f"the chunk {str(path)!r} is missing from the store") from None
             codec.decode(data, out, f"the chunk {str(path)!r}")
-            _paste(out, chunk, grid, values)
-
-
-def _paste(out: NDArray[Any], chunk: tuple[int, ...], grid: Grid, values: NDArray[Any]) -> None:
-    places = zip(chunk, grid.outer, strict=True)
-    target = values[tuple(slice(c * size, (c + 1) * size) for c, size in places)]
-    target[...] = out[tuple(map(slice, target.shape))]
-
-
-def _unfold(value: Any) -> Any:
-    return [value["v"]] * value["n"] if isinstance(value, dict) else value
+            paste(out, chunk, values)
 
 
 def _read_root(root: Path) -> bytes:

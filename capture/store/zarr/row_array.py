@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 from outcrop.capture.store.chunks import ChunkCodec
+from outcrop.capture.store.cutting import cut, table_of
 from outcrop.capture.store.files import replace_file
 from outcrop.capture.store.grids import Grid
 from outcrop.capture.store.model import ArraySpec
@@ -61,9 +62,14 @@ class RowArray:
         records = self._grid.inner[0]
         for start in range(self._first, length, records):
             offset = start - self._first
-            table = self._table(self._values[offset : offset + records])
-            for column in product(*map(range, self._grid.cover(self.sizes))):
-                self._write((start // records, *column), self._cut(table, column), sync=sync)
+            table = table_of(
+                self._values[offset : offset + records],
+                (records, *self.sizes),
+                dtype=self._spec.dtype,
+                fill=self._spec.fill,
+            )
+            for (_, *column), piece in cut(table, self._grid.inner, fill=self._spec.fill):
+                self._write((start // records, *column), piece, sync=sync)
         first = self._start_of(length)
         self._values = self._values[first - self._first :]
         self._first = first
@@ -80,31 +86,9 @@ class RowArray:
                     self._write((row, *column), filled, sync=sync)
         self._columns = columns
 
-    def _table(self, values: list[Any]) -> NDArray[Any]:
-        shape = (self._grid.inner[0], *self.sizes)
-        table = np.full(shape, self._spec.fill, self._spec.dtype)
-        for row, value in enumerate(values):
-            if value is not None:
-                put_row(table, row, np.asarray(value))
-        return table
-
-    def _cut(self, table: NDArray[Any], column: tuple[int, ...]) -> NDArray[Any]:
-        inner = self._grid.inner
-        places = zip(column, inner[1:], strict=True)
-        part = table[(slice(None), *(slice(c * i, (c + 1) * i) for c, i in places))]
-        full = np.full(inner, self._spec.fill, self._spec.dtype)
-        full[tuple(map(slice, part.shape))] = part
-        return full
-
     def _write(self, chunk: tuple[int, ...], values: NDArray[Any], *, sync: bool) -> None:
         data = b"".join(map(bytes, self._codec.encode(values)))
         replace_file(self._folder / chunk_key(chunk), data, sync=sync)
 
     def _start_of(self, length: int) -> int:
         return length - length % self._grid.inner[0]
-
-
-def put_row(table: NDArray[Any], row: int, values: NDArray[Any]) -> None:
-    """Put the values of one record, perhaps fewer than there is room for, into a table."""
-    place: tuple[Any, ...] = (row, *map(slice, values.shape))
-    table[place] = values

@@ -13,6 +13,7 @@ from outcrop.capture.store.commit_log import CommitLog, Entry
 from outcrop.capture.store.files import Lock, OpenFiles, replace_file
 from outcrop.capture.store.grids import block_grid, records_per_shard, row_grid
 from outcrop.capture.store.model import ArraySpec, Compression, Document, Fsync, Record
+from outcrop.capture.store.row_values import packed
 
 from .block_array import BlockArray, Stored
 from .metadata_array import append_document, metadata_node
@@ -20,7 +21,6 @@ from .nodes import ZARR_JSON, Node, array_node, group_node, node_text, root_text
 from .row_array import RowArray
 
 LOCK = ".lock"
-_FOLD = 4
 
 
 @dataclass
@@ -171,7 +171,7 @@ class ZarrWriter:
         values = [[record.rows.get(path) for path in stream.rows] for record in records]
         stream.log.append(
             [
-                Entry(stream.length + n, _block_entries(stored), list(map(_row_entry, row)))
+                Entry(stream.length + n, _block_entries(stored), list(map(packed, row)))
                 for n, (stored, row) in enumerate(zip(written, values, strict=True))
             ]
         )
@@ -260,13 +260,3 @@ def _block_entries(stored: dict[int, list[Stored]]) -> list[list[Any]]:
         for number, places in stored.items()
         for one in places
     ]
-
-
-def _row_entry(value: Any) -> Any:
-    """Make a value JSON; many equal numbers are folded into one and their count."""
-    if value is None:
-        return None
-    array = np.asarray(value)
-    if array.ndim == 1 and array.size > _FOLD and (array == array[0]).all():
-        return {"n": array.size, "v": array[0].item()}
-    return array.tolist()
